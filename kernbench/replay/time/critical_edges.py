@@ -1,8 +1,8 @@
-"""What cannot come before what: the nodes and edges that the critical path is found in.
+"""What cannot come before what: the edges that the critical path is found in.
 
-A node is a moment: an op's start or end, a call's return, a launch's start or end. An
-edge says that its effect cannot come before its cause, and how much later than the
-cause alone asks for (ns, the gap) it came. All of it is found in whole columns.
+An edge says that its effect, a node (moments.py), cannot come before its cause, and how
+much later than the cause alone asks for (ns, the gap) it came. All of it is found in
+whole columns.
 
 Edges come from what the machine guarantees (a lane serves one op after the other, a
 call returns when what it awaits has ended) and from what was recorded (which op ended
@@ -19,6 +19,8 @@ import numpy as np
 from kernbench.common.arrays import Array, Floats, Ints
 from kernbench.common.exact_time import SAME_NS, exact_times
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
+from kernbench.replay.time.host_order import host_order
+from kernbench.replay.time.moments import Moments
 from kernbench.replay.time.op_classes import CLASSES
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
@@ -44,66 +46,6 @@ _DMA_SLOTS = "pe.dma.outstanding"
 _NONE = -1
 
 
-class Moments:
-    """The nodes by number, and when each of them happens (``times``, ns).
-
-    They are numbered in this order: the ends of ops by row, the starts of launches, the
-    returns of calls by row, the ends of launches, the starts of ops from the last row
-    to the first. Of two nodes at one time the one of the lower number may be the cause
-    of the other, never the reverse: an op that starts as another ends comes after it.
-    """
-
-    def __init__(self, trace: Trace) -> None:
-        ops = trace.op_columns
-        launches = trace.launches
-        starts = np.array([launch.t_start for launch in launches], np.float64)
-        ends = np.array([launch.t_end for launch in launches], np.float64)
-        returns = trace.commands.t_resume[:]
-        self.times: Floats = np.concatenate(
-            [ops.t_end[:], starts, returns, ends, ops.t_start[:][::-1]]
-        )
-        self.op_count = len(ops.t_end)
-        self.launch_count = len(launches)
-        self._first_return = self.op_count + self.launch_count
-        self._first_launch_end = self._first_return + len(returns)
-        self._first_op_start = self._first_launch_end + self.launch_count
-
-    def op_start(self, rows: Ints) -> Ints:
-        """The starts of the ops in some rows; their ends are the rows themselves."""
-        return len(self.times) - 1 - rows
-
-    def launch_start(self, launches: Ints) -> Ints:
-        """The starts of some launches, by their place in ``trace.launches``."""
-        return self.op_count + launches
-
-    def call_return(self, calls: Ints) -> Ints:
-        """The returns of the calls in some rows of ``trace.commands``."""
-        return self._first_return + calls
-
-    def launch_end(self, launches: Ints) -> Ints:
-        """The ends of some launches, by their place in ``trace.launches``."""
-        return self._first_launch_end + launches
-
-    def all_launch_ends(self) -> Ints:
-        """The ends of all launches."""
-        return self.launch_end(np.arange(self.launch_count))
-
-    def is_op_end(self, nodes: Ints) -> Array:
-        """Which of some nodes are ends of ops."""
-        return nodes < self.op_count
-
-    def ops_at(self, nodes: Ints) -> Ints:
-        """The rows of the ops whose starts or ends some nodes are; -1 for others."""
-        starts = nodes >= self._first_op_start
-        rows = np.where(starts, len(self.times) - 1 - nodes, nodes)
-        return np.where(starts | self.is_op_end(nodes), rows, _NONE)
-
-    def calls_at(self, nodes: Ints) -> Ints:
-        """The rows of the calls whose returns some nodes are; -1 for others."""
-        returns = (nodes >= self._first_return) & (nodes < self._first_launch_end)
-        return np.where(returns, nodes - self._first_return, _NONE)
-
-
 class Edges(NamedTuple):
     """Some edges, each from node ``cause`` to node ``effect``, a value an edge.
 
@@ -120,9 +62,9 @@ class Edges(NamedTuple):
 class _Issues(NamedTuple):
     """How each call came about, by row of ``trace.commands``.
 
-    ``by`` is the node after which it comes and ``at`` when PE_CPU has issued it (ns);
-    ``what`` (of WHATS) is what the time between these counts as. ``last`` is the last
-    call of its kernel, -1 for a call of the host.
+    ``by`` is the node after which it comes, -1 for a call of the host, and ``at`` when
+    PE_CPU has issued it (ns); ``what`` (of WHATS) is what the time between these counts
+    as. ``last`` is the last call of its kernel, -1 for a call of the host.
     """
 
     by: Ints
@@ -146,6 +88,7 @@ class EdgeFinder:
             trace.op_columns.cmd[:]
         )
         self._composite, self._tile = tile_columns(trace)
+        self._host = host_order(trace, moments)
         self._issues = self._how_issued()
 
     def batches(self) -> tuple[Callable[[], tuple[Edges, ...]], ...]:
@@ -153,6 +96,7 @@ class EdgeFinder:
         return (
             self._lanes,
             self._issued,
+            self._asked_by_host,
             self._tiles_of_composites,
             self._tiles_in_turn,
             self._ring_slots_in_turn,
@@ -160,7 +104,7 @@ class EdgeFinder:
             self._served,
             self._ends_of_kernels,
             self._awaited,
-            self._launched,
+            self._ends_of_launches,
         )
 
     # -- ops in turn --
@@ -252,13 +196,9 @@ class EdgeFinder:
         by = np.where(in_kernel, Groups(numbers).first(launch), _NONE)
         by[by >= 0] = self._moments.launch_start(by[by >= 0])
         by[turn[1:][follows]] = self._moments.call_return(turn[:-1][follows])
-        # Calls of the host come after what it did before, and so do those of a launch
-        # that never ended, of which nothing else is known.
-        free = by < 0
-        by[free] = host_before(
-            self._trace, self._moments, self.call_of_op, log.t_issue[free]
-        )
-
+        # Of a launch that never ended nothing else is known than what was before it.
+        free = in_kernel & (by < 0)
+        by[free] = self._host.before(log.t_issue[free], self._moments)
         is_last = np.append(~follows, True)[: len(turn)]
         kernel = np.cumsum(np.append(False, ~follows))[: len(turn)]
         last = np.empty(len(turn), np.int64)
@@ -394,23 +334,51 @@ class EdgeFinder:
 
     # -- launches and the host --
 
-    def _launched(self) -> tuple[Edges, ...]:
-        """A launch starts after what the host did before it asked for the launch.
+    def _asked_by_host(self) -> tuple[Edges, ...]:
+        """What the host asks for starts after what it had done before, as it has then.
 
-        It ends when the last calls of its kernels have returned.
+        A call that moves nothing returns then, as do launches: that is time of the
+        host. One that moves something returns when that has ended.
         """
+        log = self._trace.commands
+        moments = self._moments
+        host = self._host
+        when = moments.times[host.cause]
+        asked = np.full(len(log.cmd), -np.inf)
+        np.maximum.at(asked, host.call, when)
+        early = asked[host.call] - when
+
+        rows = np.flatnonzero((self.call_of_op >= 0) & (self._composite < 0))
+        has_op = np.zeros(len(log.cmd), np.bool_)
+        has_op[self.call_of_op[rows]] = True
+        took = log.t_resume[host.call] - log.t_issue[host.call]
+        returns = Edges(
+            cause=host.cause,
+            effect=moments.call_return(host.call),
+            gap=early + took * has_op[host.call],
+            what=HOST,
+        )
+        pair, op = Groups(self.call_of_op[rows]).join(host.call)
+        op = rows[op]
+        delay = self._trace.op_columns.t_start[op] - log.t_issue[host.call[pair]]
+        starts = Edges(
+            host.cause[pair], moments.op_start(op), early[pair] + delay, HOST
+        )
+        known = np.flatnonzero(host.of_launch >= 0)
+        pair, launch = Groups(host.of_launch[known]).join(host.call)
+        started = moments.launch_start(known[launch])
+        launched = Edges(host.cause[pair], started, early[pair], HOST)
+        lost = np.flatnonzero(host.of_launch < 0)
+        times = np.array([self._trace.launches[at].t_issue for at in lost.tolist()])
+        found = host.before(times, moments)
+        by_time = Edges(found, moments.launch_start(lost), np.zeros(len(lost)), HOST)
+        return returns, starts, launched, by_time
+
+    def _ends_of_launches(self) -> tuple[Edges, ...]:
+        """A launch ends when the last calls of its kernels have returned."""
         log = self._trace.commands
         launches = self._trace.launches
         moments = self._moments
-        asked = np.array([launch.t_issue for launch in launches], np.float64)
-        starts = moments.launch_start(np.arange(len(launches)))
-        begun = Edges(
-            host_before(self._trace, self._moments, self.call_of_op, asked),
-            starts,
-            np.zeros(len(launches)),
-            HOST,
-        )
-
         last = self._issues.last
         exits = np.unique(last[last >= 0])
         numbers = np.array([launch.launch for launch in launches], np.int64)
@@ -418,7 +386,7 @@ class EdgeFinder:
         exits = exits[launch >= 0]
         ends = moments.launch_end(launch[launch >= 0])
         gap = moments.times[ends] - log.t_resume[exits]
-        return begun, Edges(moments.call_return(exits), ends, gap, OPERAND)
+        return (Edges(moments.call_return(exits), ends, gap, OPERAND),)
 
 
 def slots_at(trace: Trace, component: Ints) -> Ints:
@@ -427,23 +395,3 @@ def slots_at(trace: Trace, component: Ints) -> Ints:
         return np.ones(len(component), np.int64)
     outstanding = int(spec_number(trace.spec, _DMA_SLOTS)) or 1
     return np.where(are_of_types(trace, {_DMA})[component], outstanding, 1)
-
-
-def host_before(
-    trace: Trace, moments: Moments, call_of_op: Ints, times: Floats
-) -> Ints:
-    """The last thing that the host had done by each of ``times`` (ns); -1: none.
-
-    That is the return of a call that moved data, or the end of a launch.
-    ``call_of_op`` is the row of each op's call, or -1.
-    """
-    launch = trace.commands.launch[:]
-    has_op = np.zeros(len(launch), np.bool_)
-    has_op[call_of_op[call_of_op >= 0]] = True
-    transfers = moments.call_return(np.flatnonzero((launch < 0) & has_op))
-    nodes = np.concatenate([transfers, moments.all_launch_ends()])
-    when = moments.times[nodes]
-    nodes = np.append(nodes, _NONE)
-    when = np.append(when, -np.inf)
-    order = np.argsort(when, kind="stable")
-    return nodes[order[np.searchsorted(when[order], times + SAME_NS) - 1]]

@@ -1,9 +1,10 @@
 """The graph of a trace: of every moment its cause, of every op its slack.
 
-Edges say what cannot come before what (critical_edges.py). A node comes when the last
-of its causes lets it, so of the edges into it at least one should have no gap: that one
-binds the node, and names its cause. What even the least gap leaves is the node's rest,
-time that no edge explains, and it counts as if the node took it by itself.
+A node is a moment (moments.py), and edges say what cannot come before what
+(critical_edges.py). A node comes when the last of its causes lets it, so of the edges
+into it at least one should have no gap: that one binds the node, and names its cause.
+What even the least gap leaves is the node's rest, time that no edge explains, and it
+counts as if the node took it by itself.
 
 The slack of a node is how much later it could come with the end unmoved: the least,
 over all edges out of it, of the slack of the effect and the room of the edge, which is
@@ -22,8 +23,9 @@ import numpy as np
 from kernbench.common.arrays import Array, Floats, Ints
 from kernbench.common.exact_time import SAME_NS
 from kernbench.common.progress import Progress, computed_beside, parts, stage
-from kernbench.replay.time.critical_edges import EdgeFinder, Edges, Moments
+from kernbench.replay.time.critical_edges import EdgeFinder, Edges
 from kernbench.replay.time.mapped_logs import map_logs
+from kernbench.replay.time.moments import Moments
 from kernbench.replay.time.op_index import OpIndex
 from kernbench.trace import Trace
 

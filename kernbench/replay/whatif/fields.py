@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import cache
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
 
 from kernbench.errors import TopologyError, UsageError
@@ -116,9 +118,11 @@ class Field(NamedTuple):
         return None if best == value else best
 
 
-def all_fields() -> dict[str, Field]:
+@cache
+def all_fields() -> Mapping[str, Field]:
     """All fields by their paths."""
-    return {path: _field(path, hint) for path, hint in leaf_types(TopologySpec)}
+    fields = {path: _field(path, hint) for path, hint in leaf_types(TopologySpec)}
+    return MappingProxyType(fields)
 
 
 def _field(path: str, hint: Any) -> Field:

@@ -17,7 +17,9 @@ from kernbench.common.arrays import Array, Bools, Floats, Ints
 from kernbench.common.exact_time import SAME_NS
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
 from kernbench.common.progress import Progress, computed_beside, stage
-from kernbench.replay.time.critical_edges import Moments, host_before, slots_at
+from kernbench.replay.time.critical_edges import slots_at
+from kernbench.replay.time.host_order import host_order
+from kernbench.replay.time.moments import Moments
 from kernbench.replay.whatif import weights
 from kernbench.replay.whatif.launch_ways import launch_ways
 from kernbench.replay.whatif.machine import Machine, Ways
@@ -34,6 +36,12 @@ _NONE = -1
 _HELD = WAIT_REASONS.index("operand")
 _ARRIVED = WAIT_REASONS.index("arrival")
 _IN_MEMORY = WAIT_REASONS.index("hbm_channel")
+_PLAIN = 0
+_AT_LINK = 1
+_AT_MEMORY = 2
+_SLOT = 3
+"""Kinds of edges: of all but the first a graph says which they are."""
+
 _BUSY_SHARE = 0.2
 """Of the time between two transactions on a link: if it was busy for less, the second
 would not wait for the first on a link five times as slow."""
@@ -59,9 +67,12 @@ class Graph:
     ns. ``roots`` have no edge into them and stay where they were. By edge: ``cause``,
     ``effect``, ``weight``, a class of ``table``, and ``line``, the kernel line whose
     step it is (a place in ``lines``, -1: of none); ``is_queue`` says that the two were
-    served one behind the other by a link or a controller of HBM. The edges into a node
-    follow each other, and come after those into each of their causes. ``last`` are the
-    nodes with which a run may end, ``served`` are those at servers.
+    served one behind the other by a link or a controller of HBM, ``is_memory`` that it
+    was the latter, ``is_slot`` that an op started when another had left its engine. The
+    edges into a node follow each other, and come after those into each of their causes.
+    ``last`` are the nodes with which a run may end, ``served`` are those at servers.
+    ``in_order`` are pairs of starts of tiles, of which the second never asks for its
+    engine before the first one does.
 
     A ``weight`` of -1 - i is that of tile i in the array, whose end has one edge, from
     its start. It takes the class ``streams[i]`` if it starts as soon as node
@@ -83,7 +94,10 @@ class Graph:
     lines: tuple[str, ...]
     last: Ints
     is_queue: Bools
+    is_memory: Bools
+    is_slot: Bools
     served: Served
+    in_order: tuple[Ints, Ints]
 
     @property
     def nodes(self) -> int:
@@ -98,7 +112,7 @@ class _Edges(NamedTuple):
     effect: Ints
     weight: Ints
     is_certain: bool
-    is_queue: bool
+    kind: int
 
 
 def build_graph(trace: Trace, machine: Machine, progress: Progress) -> Graph:
@@ -124,9 +138,11 @@ class _Builder:
         self._last: Ints = np.empty(0, np.int64)
         self._served: list[Served] = []
         self._composite, self._tile = tile_columns(trace)
+        self._host = host_order(trace, self._moments)
         self._call_of_op = Groups(trace.commands.cmd[:]).first(trace.op_columns.cmd[:])
         self._tiles = (np.empty(0, np.int64),) * 3
         self._is_push = named(trace, "ipcq_copy")
+        self._in_order = (np.empty(0, np.int64),) * 2
 
     def graph(self, progress: Progress) -> Graph:
         """All of it."""
@@ -164,13 +180,13 @@ class _Builder:
         effect: Ints,
         weight: Ints | int = 0,
         is_certain: bool = False,
-        is_queue: bool = False,
+        kind: int = _PLAIN,
     ) -> None:
         """Edges; those whose cause is -1 are none."""
         weight = np.broadcast_to(np.asarray(weight, np.int64), cause.shape)
         effect = np.broadcast_to(effect, cause.shape)
         known = cause >= 0
-        edges = _Edges(cause[known], effect[known], weight[known], is_certain, is_queue)
+        edges = _Edges(cause[known], effect[known], weight[known], is_certain, kind)
         self._edges.append(edges)
 
     def _sorted(self) -> Graph:
@@ -184,8 +200,8 @@ class _Builder:
         effects = []
         classes = []
         gaps = []
-        queues = []
-        for cause, effect, number, is_certain, is_queue in self._edges:
+        kinds = []
+        for cause, effect, number, is_certain, kind in self._edges:
             weight = recorded[np.maximum(number, 0)]
             tile = number < 0
             at = -1 - number[tile]
@@ -199,17 +215,19 @@ class _Builder:
             effects.append(effect[kept].astype(np.int32))
             classes.append(number[kept].astype(np.int32))
             gaps.append(gap[kept])
-            queues.append(np.full(len(gaps[-1]), is_queue))
+            kinds.append(np.full(len(gaps[-1]), kind, np.int8))
         self._edges.clear()
         cause = np.concatenate(causes)
         effect = np.concatenate(effects)
         number = np.concatenate(classes)
         gap = np.concatenate(gaps)
-        is_queue_edge = np.concatenate(queues)
+        kind_of_edge = np.concatenate(kinds)
         lines, line_of_node = self._lines()
         order = np.argsort(rank[effect].astype(np.int32), kind="stable")
         cause = cause[order]
         effect = effect[order]
+        kind_of_edge = kind_of_edge[order]
+        is_memory = kind_of_edge == _AT_MEMORY
         rest = np.full(len(times), np.inf)
         first = np.flatnonzero(np.diff(effect, prepend=-1))
         if len(first):
@@ -231,8 +249,11 @@ class _Builder:
             table=self._table,
             lines=lines,
             last=self._last_nodes(),
-            is_queue=is_queue_edge[order],
+            is_queue=is_memory | (kind_of_edge == _AT_LINK),
+            is_memory=is_memory,
+            is_slot=kind_of_edge == _SLOT,
             served=self._all_served(),
+            in_order=self._in_order,
         )
 
     def _all_served(self) -> Served:
@@ -283,8 +304,8 @@ class _Builder:
         by = np.where(in_kernel, Groups(numbers).first(launch), _NONE)
         by[by >= 0] = moments.launch_start(by[by >= 0])
         by[turn[1:][follows]] = moments.call_return(turn[:-1][follows])
-        free = by < 0
-        by[free] = self._host_before(log.t_issue[free])
+        free = in_kernel & (by < 0)
+        by[free] = self._host.before(log.t_issue[free], moments)
 
         issued = np.where(in_kernel, self._table.of(weights.issue)[0], 0)
         calls = np.arange(len(by))
@@ -327,24 +348,31 @@ class _Builder:
     # -- the host --
 
     def _host_and_launches(self) -> None:
-        """A launch starts behind what the host did, and ends with its kernels."""
+        """What the host asks for, launches among it; these end with their kernels."""
         trace = self._trace
         moments = self._moments
         launches = trace.launches
-        asked = np.array([launch.t_issue for launch in launches], np.float64)
-        before = self._host_before(asked)
-        starts = moments.launch_start(np.arange(len(launches)))
-        ways = launch_ways(trace, self._machine)
-        reached = self._table.of(weights.launch, *ways.T)
-        self._add(before, starts, reached)
-        numbers = np.array([launch.launch for launch in launches], np.int64)
-        launch = Groups(numbers).first(trace.commands.launch[self._last_calls])
-        known = launch >= 0
-        exits = self._last_calls[known]
-        self._add(moments.call_return(exits), moments.launch_end(launch[known]))
+        host = self._host
+        self._add(host.cause, moments.call_return(host.call))
+        pair, op = Groups(self._call_of_op).join(host.call)
+        self._add(host.cause[pair], moments.op_start(op.astype(np.int64)))
 
-    def _host_before(self, times: Floats) -> Ints:
-        return host_before(self._trace, self._moments, self._call_of_op, times)
+        reached = self._table.of(weights.launch, *launch_ways(trace, self._machine).T)
+        known = np.flatnonzero(host.of_launch >= 0)
+        pair, place = Groups(host.of_launch[known]).join(host.call)
+        launch = known[place]
+        starts = moments.launch_start(launch)
+        self._add(host.cause[pair], starts, reached[launch])
+        lost = np.flatnonzero(host.of_launch < 0)
+        asked = np.array([launches[at].t_issue for at in lost.tolist()])
+        before = host.before(asked, moments)
+        self._add(before, moments.launch_start(lost), reached[lost])
+
+        numbers = np.array([launch.launch for launch in launches], np.int64)
+        ended = Groups(numbers).first(trace.commands.launch[self._last_calls])
+        exits = self._last_calls[ended >= 0]
+        ended = ended[ended >= 0]
+        self._add(moments.call_return(exits), moments.launch_end(ended))
 
     # -- engines --
 
@@ -363,7 +391,8 @@ class _Builder:
         known = (at >= 0) & (sorted_pool[in_pool] == sorted_pool)
         rows = by_start[known]
         set_up = np.where(self._is_push[rows], self._table.of(weights.set_up), 0)
-        self._add(by_end[in_pool[known]], self._moments.op_start(rows), set_up)
+        starts = self._moments.op_start(rows)
+        self._add(by_end[in_pool[known]], starts, set_up, kind=_SLOT)
 
     def _tiles_in_turn(self) -> None:
         """The stages of a tile, the tiles of a window, and those of a composite."""
@@ -397,6 +426,26 @@ class _Builder:
         is_latest = latest == number * span + ops.t_end[last]
         at = np.maximum.accumulate(np.where(is_latest, np.arange(len(last)), 0))
         self._add(last[at[after]], begins)
+        self._in_order = self._pairs_in_order(first, rows, whole)
+
+    def _pairs_in_order(
+        self, first: Ints, rows: Ints, whole: Ints
+    ) -> tuple[Ints, Ints]:
+        """The starts of stages of tiles that ask for their engine in order.
+
+        These are the first stage of each tile and its FETCH. ``first`` are the first
+        stages of all tiles, in order, of the composites ``whole``; ``rows`` all stages.
+        """
+        is_fetch = named(self._trace, "TileToken/FETCH")[rows]
+        fetch = rows[is_fetch & (self._composite[rows] >= 0)]
+        begin = first[whole >= 0]
+        befores = []
+        behinds = []
+        for some in (begin, fetch):
+            same = np.diff(self._composite[some]) == 0
+            befores.append(self._moments.op_start(some[:-1][same]))
+            behinds.append(self._moments.op_start(some[1:][same]))
+        return np.concatenate(befores), np.concatenate(behinds)
 
     def _waits(self) -> None:
         """What was held in program order, and what waited for an arrival.
@@ -661,7 +710,7 @@ class _Builder:
             given[shared].astype(np.int64),
             rows[shared].astype(np.int64),
         )
-        self._add(nodes[pair], nodes[pair + 1], weight, is_queue=True)
+        self._add(nodes[pair], nodes[pair + 1], weight, kind=_AT_MEMORY)
 
     def _links(self, moves: Moves, first: Ints, last: Ints) -> None:
         """Transactions pass a link that they shared one behind the other."""
@@ -709,7 +758,7 @@ class _Builder:
             node[before],
             node[after],
             self._table.of(weights.on_link, edge[after], given),
-            is_queue=True,
+            kind=_AT_LINK,
         )
         self._passes(moves, first, last, move[later], hop[later], node[later])
 

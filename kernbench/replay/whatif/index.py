@@ -9,13 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from kernbench.common.arrays import Floats
 from kernbench.common.exact_time import TICK_NS
-from kernbench.common.progress import Progress, computed_beside, no_progress, stage
+from kernbench.common.progress import (
+    Progress,
+    computed_beside,
+    forwards,
+    no_progress,
+    stage,
+)
 from kernbench.errors import KernbenchError
 from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.replay.whatif.answers import (
@@ -35,6 +41,7 @@ from kernbench.replay.whatif.fields import (
 )
 from kernbench.replay.whatif.graph import Graph, build_graph
 from kernbench.replay.whatif.machine import (
+    DramTimes,
     LinkTimes,
     Machine,
     Ways,
@@ -42,7 +49,8 @@ from kernbench.replay.whatif.machine import (
     recorded_links,
     ways_of,
 )
-from kernbench.replay.whatif.slack import Slack, slacks
+from kernbench.replay.whatif.slack import STEP_NS, Slack, slacks, tried_out
+from kernbench.replay.whatif.turns import Turns
 from kernbench.replay.whatif.walk import Late, Levels, Scenarios
 from kernbench.topology import recorded_spec
 from kernbench.topology.spec import TopologySpec
@@ -57,16 +65,26 @@ _MUCH = 0.02
 _LEAST_NS = 0.5
 """Gains below this many ns are not told."""
 
-_BEYOND_NS = 10.0
-"""Beyond its slack an op is held back so much to see whom it meets."""
+_FEW_EDGES = 1 << 16
+"""A graph of at most so many edges is re-timed in turns where an order changes."""
 
-_OTHER_ORDER = "links or controllers of HBM would serve others before it, or beside it"
+_MACHINES = 16
+"""Of so many changed machines the links are kept."""
+
+_OTHER_ORDER = (
+    "links or controllers of HBM would serve others before it, beside it, or at "
+    "another distance from it"
+)
 
 OF_LINKS = (
     *("system.", "sip.", "cube.router.", "cube.ucie.", "cube.m_cpu.", "cube.sram."),
     *("cube.hbm.to_router_bw_gbs", "pe.tcm.", "pe.dma.to_router_bw_gbs"),
 )
 """The fields that any link of the machine depends on."""
+
+
+_Fields: TypeAlias = tuple[tuple[str, Any], ...]
+"""Paths of fields, each with a value."""
 
 
 class _Known(NamedTuple):
@@ -105,6 +123,8 @@ class WhatIfIndex:
         self._trace = trace
         self._known: _Known | None = None
         self._slack: Floats | None = None
+        self._turns: Turns | None = None
+        self._built: dict[_Fields, LinkTimes | None] = {}
 
     def predict(
         self, changes: Sequence[str], progress: Progress = no_progress
@@ -117,7 +137,7 @@ class WhatIfIndex:
         parsed = tuple(parse_change(text) for text in changes)
         known = self._made(stage(progress, 0.0, 0.7))
         spec = with_changes(known.spec, parsed)
-        find = partial(self._weight, known, spec)
+        find = partial(self._weight, known, spec, parsed)
         weight = computed_beside(find, progress, 0.7)
         one = _alone(weight)
         times = known.levels.walk(one, stage(progress, 0.7, 0.85))
@@ -172,19 +192,42 @@ class WhatIfIndex:
         ns = float(self._slack[node])
         if not np.isfinite(ns):
             return Slack(ns, True, "")
-        late = Late(node, ns + _BEYOND_NS)
+        late = Late(node, ns + STEP_NS)
         one = _alone(known.weight)
-        times = known.levels.walk(one, stage(progress, 0.8, 0.95), late=late)[:, 0]
+        rest = stage(progress, 0.8, 0.9)
+        times = known.levels.walk(one, rest, late=late)[:, 0]
 
         def is_sure() -> bool:
             """Whether all are served in the same order, though the op is late."""
-            by_node = times[known.levels.place]
-            if len(known.queues.overtaken(by_node, known.weight)):
+            queues = known.queues
+            if len(queues.overtaken(times, known.weight)):
                 return False
-            return not collides(graph, by_node)
+            if collides(graph, times[known.levels.place]):
+                return False
+            row_ns = DramTimes(known.spec.cube.hbm).row
+            return not queues.meets_otherwise(times, known.weight, row_ns)
 
-        sure = computed_beside(is_sure, progress, 0.95)
-        return Slack(ns, sure, "" if sure else _OTHER_ORDER)
+        if computed_beside(is_sure, progress, 0.9):
+            return Slack(ns, True, "")
+        if len(graph.cause) <= _FEW_EDGES:
+            ns = self._in_turns(known, node, ns, stage(progress, 0.9, 1.0))
+        return Slack(ns, False, _OTHER_ORDER)
+
+    def _in_turns(
+        self, known: _Known, node: int, told: float, progress: Progress
+    ) -> float:
+        """The slack of a node if each server takes who comes first, ns."""
+        if self._turns is None:
+            make = partial(Turns, self._trace, known.graph, known.queues, known.weight)
+            self._turns = computed_beside(make, progress, 0.0)
+        turns = self._turns
+        each = forwards(stage(progress, 0.2, 1.0))
+
+        def moved(ns: float) -> float:
+            """By how much the end comes later."""
+            return turns.end_if(Late(node, ns), each) - turns.end
+
+        return tried_out(moved, told)
 
     # -- what is found once --
 
@@ -201,24 +244,42 @@ class WhatIfIndex:
             levels = Levels(graph, stage(progress, 0.7, 1.0))
             on_it = partial(graph.table.on, machine)
             recorded = computed_beside(on_it, progress, 1.0)
-            find = partial(Queues, graph, recorded)
+            find = partial(Queues, graph, recorded, levels.place)
             queues = computed_beside(find, progress, 1.0)
             self._known = _Known(spec, ways, links, graph, levels, queues, recorded)
         return self._known
 
     def _weight(
-        self, known: _Known, spec: TopologySpec, has_links: bool = True
+        self, known: _Known, spec: TopologySpec, changes: tuple[Change, ...]
     ) -> Floats:
-        """The weights with the numbers of ``spec``, on whose links may depend.
+        """The weights with the numbers of ``spec``, which has some changes.
 
         Those that were recorded if that machine has other links.
         """
-        links: LinkTimes | None = known.links
-        if has_links:
-            links = links_with(self._trace, spec)
+        links = self._links(known, spec, changes)
         if links is None:
             return known.weight
         return known.graph.table.on(Machine(known.ways, links, spec))
+
+    def _links(
+        self, known: _Known, spec: TopologySpec, changes: tuple[Change, ...]
+    ) -> LinkTimes | None:
+        """The links of the machine ``spec``; None if it has others than were recorded.
+
+        Those of the last few are kept: to build a machine takes longer than a walk.
+        """
+        of_links = tuple(
+            (change.field.path, change.value)
+            for change in changes
+            if change.field.role == "unsure" or change.field.path.startswith(OF_LINKS)
+        )
+        if not of_links:
+            return known.links
+        if of_links not in self._built:
+            if len(self._built) == _MACHINES:
+                self._built.clear()
+            self._built[of_links] = links_with(self._trace, spec)
+        return self._built[of_links]
 
     # -- what comes of it --
 
@@ -245,8 +306,7 @@ class WhatIfIndex:
     ) -> str:
         """Why the order in which was served makes times unsure; "" if it does not."""
         weight = scenario.weight[:, 0]
-        by_node = computed_beside(lambda: times[known.levels.place], progress, 0.0)
-        find = partial(known.queues.overtaken, by_node, weight)
+        find = partial(known.queues.overtaken, times, weight)
         overtaken = computed_beside(find, progress, 0.1)
         if not len(overtaken):
             return ""
@@ -305,7 +365,7 @@ class WhatIfIndex:
     def _weight_with(self, known: _Known, change: Change) -> Floats:
         """The weights of the machine with one field changed."""
         spec = with_changes(known.spec, (change,))
-        return self._weight(known, spec, change.field.path.startswith(OF_LINKS))
+        return self._weight(known, spec, (change,))
 
     def _gains(
         self, known: _Known, some: list[_Scenario], progress: Progress

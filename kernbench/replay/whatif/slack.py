@@ -9,11 +9,13 @@ if the tile before it is late enough, and takes less.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from kernbench.common.arrays import Array, Floats
+from kernbench.common.exact_time import SAME_NS
 from kernbench.common.progress import Progress, computed_beside, parts, stage
 from kernbench.replay.whatif.graph import Graph
 
@@ -22,6 +24,13 @@ _EDGES = 1 << 12
 
 _NODES = 1 << 17
 """Nodes that numpy works on in one go, some ms."""
+
+STEP_NS = 10.0
+"""An op that is held back by so much more than its slack moves the end by as much."""
+
+_MOST_NS = 1e6
+_CLOSE_NS = 0.5
+"""The longest that an op is held back, and how near its slack is found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +87,41 @@ def slacks(graph: Graph, weight: Floats, progress: Progress) -> Floats:
             if least < slack[before]:
                 slack[before] = least
     return np.frombuffer(slack, np.float64)
+
+
+def tried_out(moved: Callable[[float], float], told: float) -> float:
+    """The slack of an op by what holding it back does to the end, ns.
+
+    ``moved`` says by how much the end comes later if the op does by some ns. What was
+    ``told`` is tried first. Else it is the most that leaves the end where it is of what
+    is found by doubling, and by halves from there.
+    """
+
+    def is_it(ns: float) -> bool:
+        return moved(ns) <= SAME_NS and moved(ns + STEP_NS) >= STEP_NS - SAME_NS
+
+    if is_it(told):
+        return told
+    low = 0.0
+    high = told
+    step = STEP_NS
+    if moved(told) <= SAME_NS:
+        low = told
+        high = told + step
+    while moved(high) <= SAME_NS and step < _MOST_NS:
+        low = high
+        step *= 2
+        high += step
+    guess = high - moved(high)
+    if low <= guess and is_it(guess):
+        return guess
+    while high - low > _CLOSE_NS:
+        middle = (low + high) / 2
+        if moved(middle) <= SAME_NS:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 class _Tiles:

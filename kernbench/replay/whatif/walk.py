@@ -2,7 +2,9 @@
 
 A moment comes when the last of its causes lets it, and then its rest later. The plain
 walk says just that, edge by edge, for one machine. The fast one does the same for many
-machines at once, level by level of the graph, and gives the same to the last bit.
+machines at once, level by level of the graph, and gives the same to the last bit. So
+does the third, for one machine on a graph so small that to work on levels costs more
+than what there is to do.
 """
 
 from __future__ import annotations
@@ -30,6 +32,12 @@ _EDGES = 1 << 12
 
 _AT_ONCE = 1 << 13
 """Times that a level may have for several levels to be worked on between two calls."""
+
+
+_FEW_EDGES = 1 << 15
+"""A graph of at most so many edges is walked edge by edge, if it is for one machine."""
+
+_NOT_LAST = -1
 
 
 def walk_plain(graph: Graph, weight: Floats, progress: Progress) -> Floats:
@@ -89,6 +97,64 @@ class Late(NamedTuple):
     ns: float
 
 
+class _Few:
+    """The edges of a small graph, ready to be walked one by one for one machine.
+
+    By edge ``_effect`` is the node that it leads to if it is the last one into that,
+    _NOT_LAST for the others, and -2 - i for the one edge of tile i in the array.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._cause = graph.cause.tolist()
+        effect = graph.effect.astype(np.int64)
+        effect[:-1][effect[1:] == effect[:-1]] = _NOT_LAST
+        is_tile = graph.weight < 0
+        effect[is_tile] = graph.weight[is_tile] - 1
+        self._effect = effect.tolist()
+        self._class = np.maximum(graph.weight, 0)
+        self._behind = graph.behind.tolist()
+        ends = np.zeros(len(graph.behind), np.int64)
+        ends[-1 - graph.weight[is_tile]] = graph.effect[is_tile]
+        self._ends = ends.tolist()
+
+    def walk(
+        self, weight: Floats, progress: Progress, without: Array | None, rest: Floats
+    ) -> Floats:
+        """By node when it comes, ns; ``rest`` is by node, also of roots."""
+        graph = self._graph
+        behind = self._behind
+        ends = self._ends
+        cold = weight[graph.cold].tolist()
+        streams = weight[graph.streams].tolist()
+        took = weight[self._class]
+        if without is not None:
+            took[without] = -np.inf
+        left = rest.tolist()
+        found = np.zeros(graph.nodes)
+        found[graph.roots] = graph.times[graph.roots] + rest[graph.roots]
+        times = found.tolist()
+        latest = -np.inf
+        edges = zip(self._cause, took.tolist(), self._effect, strict=True)
+        progress(0.0)
+        for cause, ns, effect in edges:
+            time = times[cause] + ns
+            if time > latest:
+                latest = time
+            if effect == _NOT_LAST:
+                continue
+            if effect < 0:
+                tile = -2 - effect
+                start = times[cause]
+                effect = ends[tile]
+                latest = start + cold[tile]
+                if start <= times[behind[tile]]:
+                    latest = start + streams[tile]
+            times[effect] = latest + left[effect]
+            latest = -np.inf
+        return np.array(times)
+
+
 class _Level(NamedTuple):
     """Nodes whose causes are all in the levels before: places ``nodes`` of the order.
 
@@ -113,6 +179,10 @@ class Levels:
         level = _levels(graph, stage(progress, 0.0, 0.6))
         prepared = computed_beside(partial(self._order, graph, level), progress, 0.6)
         self._levels = prepared
+        self._few: _Few | None = None
+        if len(graph.cause) <= _FEW_EDGES:
+            self._few = _Few(graph)
+            self._rest_by_node = graph.rest
 
     def _order(self, graph: Graph, level: Ints) -> list[_Level]:
         is_tile = graph.weight < 0
@@ -193,6 +263,15 @@ class Levels:
         many edges takes longer than 10 ms. Once the caller is cancelled it ends at the
         next level.
         """
+        if self._few is not None and len(scenarios.line) == 1 and scenarios.line[0] < 0:
+            rest = self._rest_by_node
+            if late is not None:
+                rest = rest.copy()
+                rest[late.node] += late.ns
+            found = self._few.walk(scenarios.weight[:, 0], progress, without, rest)
+            times = np.empty((self.nodes, 1))
+            times[self.place, 0] = found
+            return times
         if progress is no_progress:
             return self._walked(scenarios, no_progress, without, late)
         reached = [0.0]
@@ -229,7 +308,7 @@ class Levels:
             of_node = of_node.copy()
             of_node[self.place[late.node]] += late.ns
         times = np.empty((self.nodes, count))
-        times[self._roots] = self._root_times[:, None]
+        times[self._roots] = (self._root_times + of_node[self._roots])[:, None]
         lines = None
         if (line >= 0).any():
             lines = _Lines(line, factor)

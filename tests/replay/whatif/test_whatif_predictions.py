@@ -11,7 +11,7 @@ from kernbench.common.progress import no_progress
 from kernbench.replay.whatif.graph import build_graph
 from kernbench.replay.whatif.index import WhatIfIndex
 from kernbench.replay.whatif.machine import Machine, recorded_links, ways_of
-from kernbench.replay.whatif.walk import Levels, Scenarios, walk_plain
+from kernbench.replay.whatif.walk import Late, Levels, Scenarios, walk_plain
 from kernbench.runtime_api import run_bench
 from kernbench.topology import load_spec, recorded_spec
 from kernbench.trace import Trace
@@ -77,6 +77,49 @@ def test_the_fast_walk_says_what_the_plain_one_says(path):
     for number in range(len(machines)):
         plain = walk_plain(graph, weights[:, number], no_progress)
         assert np.array_equal(times[levels.place, number], plain)
+        alone = Scenarios(weights[:, [number]], none[:1], ones[:1])
+        assert np.array_equal(levels.walk(alone, no_progress)[levels.place, 0], plain)
+
+
+@pytest.mark.parametrize("together", [1, 2])
+def test_what_is_late_or_left_out_is_so_in_each_walk(together):
+    graph, machine = graph_of(BUNDLED[[path.stem for path in BUNDLED].index("matmul")])
+    levels = Levels(graph, no_progress)
+    weight = graph.table.on(machine)
+    some = Scenarios(
+        np.repeat(weight[:, None], together, 1),
+        np.full(together, -1),
+        np.ones(together),
+    )
+    root = int(graph.roots[0])
+    later = levels.walk(some, no_progress, late=Late(root, 8.0))[levels.place, 0]
+    assert later[root] == graph.times[root] + 8
+    assert later.max() == graph.times.max() + 8
+    # Of a node with several edges the one that is left out is as if it never binds.
+    several = np.flatnonzero(np.diff(graph.effect) == 0)
+    edges = several[graph.weight[several] >= 0]
+    times = levels.walk(some, no_progress, without=edges)[levels.place, 0]
+    kept = np.setdiff1d(np.arange(len(graph.cause)), edges)
+    fewer = replace(
+        graph,
+        cause=graph.cause[kept],
+        effect=graph.effect[kept],
+        weight=graph.weight[kept],
+    )
+    assert np.array_equal(times, walk_plain(fewer, weight, no_progress))
+
+
+def test_predictions_in_a_row_are_what_each_is_alone():
+    path = BUNDLED[[path.stem for path in BUNDLED].index("flash_attention")]
+    index = WhatIfIndex(Trace.open(path))
+    changes = [
+        ("router.overhead_ns=4",),
+        ("pe.clock_ghz=2",),
+        ("router.overhead_ns=1",),
+        ("router.overhead_ns=4", "pe.clock_ghz=2"),
+    ]
+    for change in changes:
+        assert index.predict(change) == WhatIfIndex(Trace.open(path)).predict(change)
 
 
 def test_a_line_that_takes_nothing_is_walked_as_its_weights_say():

@@ -10,6 +10,7 @@ from kernbench.trace import Trace
 
 BEYOND_NS = 10.0
 OPS = 6
+ONE_CUBE = {"sips.count": 1, "cube_mesh.w": 1, "cube_mesh.h": 1}
 
 PROGRAMS = {
     "softmax": {"m": 32, "n": 64, "pes": 2},
@@ -47,6 +48,39 @@ def test_an_op_can_be_held_back_for_its_slack_and_no_longer(bench, tmp_path):
         rerun(path, new, Change(delays=[(position, slack.ns + BEYOND_NS)]))
         assert end_of_launches(new) - end >= BEYOND_NS - 1, position
     assert sure
+
+
+def test_slack_is_not_sure_where_memory_is_met_at_another_time(tmp_path):
+    path = tmp_path / "recorded.msgpack"
+    new = tmp_path / "new.msgpack"
+    params = {"tokens": 32, "d": 32, "experts": 4, "pes": 4}
+    run_bench("moe_route", params=params, spec=ONE_CUBE, trace=path)
+    trace = Trace.open(path)
+    index = WhatIfIndex(trace)
+    end = end_of_launches(path)
+    names = [trace.strings[name] for name in trace.op_columns.name[:]]
+    first = trace.position[names.index("full")]
+    for position in range(first, first + 20, 4):
+        slack = index.slack(position)
+        rerun(path, new, Change(delays=[(position, slack.ns + BEYOND_NS)]))
+        moved = end_of_launches(new) - end
+        assert not slack.sure or moved >= BEYOND_NS - 1, position
+
+
+def test_slack_knows_that_others_go_first(tmp_path):
+    path = tmp_path / "recorded.msgpack"
+    new = tmp_path / "new.msgpack"
+    run_bench("pointer_chase", params={"pes": 8}, trace=path)
+    trace = Trace.open(path)
+    index = WhatIfIndex(trace)
+    end = end_of_launches(path)
+    # Late by more than another PE's lead these let it go first, and hold it up no more.
+    for position in (41, 49, 68):
+        slack = index.slack(position)
+        rerun(path, new, Change(delays=[(position, slack.ns)]))
+        assert end_of_launches(new) - end <= 1, position
+        rerun(path, new, Change(delays=[(position, slack.ns + BEYOND_NS)]))
+        assert end_of_launches(new) - end >= BEYOND_NS - 1, position
 
 
 def test_what_the_end_awaits_at_once_has_no_slack(tmp_path):

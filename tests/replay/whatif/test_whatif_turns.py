@@ -1,0 +1,114 @@
+"""A graph re-timed in turns, and the slack that is found by trying it out."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernbench.common.progress import no_progress
+from kernbench.replay.whatif.certainty import Queues
+from kernbench.replay.whatif.graph import build_graph
+from kernbench.replay.whatif.machine import Machine, recorded_links, ways_of
+from kernbench.replay.whatif.slack import tried_out
+from kernbench.replay.whatif.turns import Turns
+from kernbench.replay.whatif.walk import Late
+from kernbench.runtime_api import Change, rerun, run_bench
+from kernbench.topology import recorded_spec
+from kernbench.trace import Trace
+
+IN_TCM = """
+import numpy as np
+from kernbench.benches import bench
+from kernbench.runtime_api import DPPolicy
+
+ONE = DPPolicy(num_cubes=1, num_pes=1)
+
+def kernel(x_ptr, y_ptr, tl):
+    tile = tl.load(x_ptr, (128, 128), "f16")
+    tl.composite(a=tile, b=tile, out_ptr=y_ptr, out_dtype="f32", wait=True)
+    tl.composite(a=tile, b=tl.ref(x_ptr, (128, 128), "f16"), out_ptr=y_ptr, wait=True)
+
+@bench(name="in_tcm", description="")
+def run(torch):
+    x = torch.tensor(np.ones((128, 128)), "f16", ONE, name="x")
+    y = torch.empty((128, 128), "f32", ONE, name="y")
+    torch.launch("kernel", kernel, x, y)
+"""
+BUNDLED = sorted(Path(__file__).parents[3].glob("traces/*.msgpack"))
+
+
+def turns_of(path):
+    trace = Trace.open(path)
+    machine = Machine(ways_of(trace), recorded_links(trace), recorded_spec(trace.spec))
+    graph = build_graph(trace, machine, no_progress)
+    weight = graph.table.on(machine)
+    queues = Queues(graph, weight, np.arange(graph.nodes))
+    return trace, graph, Turns(trace, graph, queues, weight)
+
+
+@pytest.mark.parametrize("path", BUNDLED, ids=lambda path: path.stem)
+def test_nothing_late_is_what_was_recorded_to_the_last_bit(path):
+    _, graph, turns = turns_of(path)
+    times = turns.times_if(Late(0, 0.0), no_progress)
+    assert np.array_equal(times, graph.times)
+    assert turns.end_if(Late(0, 0.0), no_progress) == turns.end
+
+
+def test_tiles_that_begin_with_fetch_are_each_waited_for_once(tmp_path):
+    file = tmp_path / "in_tcm.py"
+    file.write_text(IN_TCM)
+    path = tmp_path / "recorded.msgpack"
+    run_bench(str(file), trace=path, verify=False)
+    _, graph, turns = turns_of(path)
+    times = turns.times_if(Late(0, 0.0), no_progress)
+    assert np.array_equal(times, graph.times)
+
+
+def test_every_op_is_when_it_is_in_a_run_in_which_others_go_first(tmp_path):
+    path = tmp_path / "recorded.msgpack"
+    new = tmp_path / "new.msgpack"
+    run_bench("pointer_chase", params={"pes": 8}, trace=path)
+    trace, graph, turns = turns_of(path)
+    late = 41
+    row = np.array([trace.order[late]], np.int64)
+    node = int(graph.moments.op_start(row)[0])
+    times = np.array(turns.times_if(Late(node, 87.0), no_progress))
+    rerun(path, new, Change(delays=[(late, 87.0)]))
+    ends = by_component(Trace.open(new))
+    for component, rows in by_component(trace, times).items():
+        assert rows == pytest.approx(ends[component], abs=0.01), component
+
+
+def by_component(trace, times=None):
+    """When the ops of each component ended, in order; by the log if no times are."""
+    ops = trace.op_columns
+    ends = ops.t_end[:]
+    if times is not None:
+        ends = times[: len(ends)]
+    found = {}
+    for component, end in zip(ops.component[:].tolist(), ends.tolist(), strict=True):
+        found.setdefault(trace.node_ids[component], []).append(end)
+    return {component: sorted(some) for component, some in found.items()}
+
+
+@pytest.mark.parametrize("told", [0.0, 20.0, 36.0, 300.0])
+def test_slack_that_is_tried_out_is_the_most_that_moves_nothing(told):
+    assert tried_out(lambda ns: max(0.0, ns - 36.0), told) == 36
+
+
+def test_slack_that_is_tried_out_is_past_what_lets_the_end_come_sooner():
+    def moved(ns):
+        return -4.0 if 10 <= ns < 50 else max(0.0, ns - 50.0)
+
+    assert tried_out(moved, 5.0) == pytest.approx(50, abs=0.5)
+
+
+def test_slack_before_a_jump_is_found_near_it():
+    def moved(ns):
+        return 190.0 if ns > 77 else 0.0
+
+    assert tried_out(moved, 240.0) == pytest.approx(77, abs=0.5)
+
+
+def test_what_never_moves_the_end_has_some_slack_all_the_same():
+    assert tried_out(lambda ns: 0.0, 5.0) >= 5
