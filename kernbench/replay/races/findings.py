@@ -66,6 +66,7 @@ _PLACES_NAMED = 1 << 12
 
 HARMFUL = "harmful"
 BENIGN = "benign in this run"
+MEETS = "they meet"
 NOT_FLIPPED = "cannot be flipped"
 
 
@@ -73,9 +74,10 @@ NOT_FLIPPED = "cannot be flipped"
 class Verdict:
     """What re-runs said of a race.
 
-    ``kind`` is HARMFUL, BENIGN or NOT_FLIPPED, ``detail`` says more of it: the first
-    element that comes out otherwise, or why the order stays. Op ``op`` was held back by
-    ``delay_ns`` in the last of so many ``runs``.
+    ``kind`` is HARMFUL or BENIGN where the order was flipped, MEETS where the two were
+    in flight together at least, or NOT_FLIPPED. ``detail`` says more of it, as the
+    first element that comes out otherwise. Op ``op`` was held back by ``delay_ns`` in
+    the last of so many ``runs``.
     """
 
     kind: str

@@ -19,12 +19,13 @@ from kernbench.replay.races.calls import named
 from kernbench.replay.races.findings import (
     BENIGN,
     HARMFUL,
+    MEETS,
     NOT_FLIPPED,
     Finding,
     Findings,
     Verdict,
 )
-from kernbench.replay.text import number_text
+from kernbench.replay.text import number_text, time_text
 from kernbench.replay.whatif.proof import Rerun
 from kernbench.sim_engine.event_log import Shard
 from kernbench.sim_engine.op_log import OpRecord
@@ -33,9 +34,11 @@ from kernbench.trace import Trace
 _BEYOND_NS = 10.0
 """By how much more than what lies between the starts of both ops the first is held."""
 
-_FACTOR = 4.0
-_MOST_RUNS = 4
-"""Re-runs in which the order has to flip, each with a delay so much longer."""
+_FACTOR = 8.0
+_DELAYS = 3
+"""Delays with which the order has to flip, each so much longer."""
+
+_MANY_SLOTS = "pe.dma.outstanding=64"
 
 _ENDED = "the changed run ended with "
 """What an error says of a run that ended otherwise than it was recorded."""
@@ -83,50 +86,73 @@ def prove_race(
     Raises what ``rerun`` raises, but for a run that ends otherwise.
     """
     assert found.other is not None  # it is a race
-    first = found.other
-    second = found.op
-    apart = max(second.t_start - first.t_start, 0.0)
-    delay_ns = apart + _BEYOND_NS
-    for run in range(1, _MOST_RUNS + 1):
-        progress((run - 1) / _MOST_RUNS)
+    first = found.other.op
+    second = found.op.op
+    trials = _trials(found)
+    met = ""
+    for run, (spec, delay_ns) in enumerate(trials, 1):
+        progress((run - 1) / len(trials))
         try:
-            new = Trace.open(rerun((), ((first.op, delay_ns),)))
+            new = Trace.open(rerun(spec, ((first, delay_ns),)))
         except KernbenchError as error:
             _, is_end, why = str(error).partition(_ENDED)
             if not is_end:
                 raise
             text = f"the run ends with {why}"
-            return Verdict(HARMFUL, text, first.op, delay_ns, run)
-        if _is_flipped(trace, new, first.op, second.op):
+            return Verdict(HARMFUL, text, first, delay_ns, run)
+        both = _both(trace, new, first, second)
+        if both is None:
+            continue
+        before, behind = both
+        if before.t_start > behind.t_start:
             differs = first_difference(trace, new, progress)
-            verdict = HARMFUL if differs else BENIGN
-            return Verdict(verdict, differs, first.op, delay_ns, run)
-        if run < _MOST_RUNS:
-            delay_ns *= _FACTOR
-    why = _why_not(first.component, second.component)
-    return Verdict(NOT_FLIPPED, why, first.op, delay_ns, _MOST_RUNS)
+            kind = HARMFUL if differs else BENIGN
+            with_spec = [f"with {field}" for field in spec]
+            detail = " ".join([text for text in (differs, *with_spec) if text])
+            return Verdict(kind, detail, first, delay_ns, run)
+        if before.t_end > behind.t_start:
+            ns = time_text(before.t_end - behind.t_start)
+            met = (
+                f"op {second:,} starts {ns} before op {first:,} ends; here each takes "
+                "effect as it starts, in the order of issue, and on a machine not"
+            )
+    kind = MEETS if met else NOT_FLIPPED
+    why = met or "the later op comes later by as much as the earlier one is held back"
+    return Verdict(kind, why, first, trials[-1][1], len(trials))
 
 
-def _why_not(first: str, second: str) -> str:
-    """Why an op stays behind another however long that is held back."""
-    if first.rpartition(".")[0] == second.rpartition(".")[0]:
-        return (
-            "the simulator starts ops of one PE that share bytes as they were issued, "
-            "and takes each as done when it starts; a machine does not"
-        )
-    return "the later op comes later by as much as the earlier one is held back"
+def _trials(found: Finding) -> list[tuple[tuple[str, ...], float]]:
+    """What is changed of the machine, and by how much the earlier op is held back.
+
+    Of two ops of one PE that share bytes the later one starts behind the earlier one,
+    whatever is held back, so there is one run. Of two PEs the DMAs behind the earlier
+    op may wait for its slot: at last there are slots for all.
+    """
+    assert found.other is not None  # it is a race
+    apart = max(found.op.t_start - found.other.t_start, 0.0) + _BEYOND_NS
+    if _pe(found.op.component) == _pe(found.other.component):
+        return [((), apart)]
+    delays = [apart * _FACTOR**i for i in range(_DELAYS)]
+    return [(spec, delay) for spec in ((), (_MANY_SLOTS,)) for delay in delays]
+
+
+def _pe(component: str) -> str:
+    """The PE of a component."""
+    return component.rpartition(".")[0]
 
 
 # -- the same op in another run -------------------------------------------------------
 
 
-def _is_flipped(trace: Trace, new: Trace, first: int, second: int) -> bool:
-    """Whether an op starts behind another in a new run; False if one is not there."""
+def _both(
+    trace: Trace, new: Trace, first: int, second: int
+) -> tuple[OpRecord, OpRecord] | None:
+    """Two ops of a trace as they are in a new run; None if one is not there."""
     before = _found(new, _name(trace, first))
     behind = _found(new, _name(trace, second))
     if before is None or behind is None:
-        return False
-    return new.ops[before].t_start > new.ops[behind].t_start
+        return None
+    return new.ops[before], new.ops[behind]
 
 
 def _name(trace: Trace, op: int) -> _Name:

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from two_pes import text_of
 
 from kernbench.cli import main
-from kernbench.replay.races.findings import BENIGN, HARMFUL, NOT_FLIPPED
+from kernbench.replay.races.findings import BENIGN, HARMFUL, MEETS
 from kernbench.runtime_api import run_bench
 
 STORES_OF_BOTH = (
@@ -22,9 +22,9 @@ def proved(tmp_path, monkeypatch):
     """What the command line says of the races of a kernel once they were tried out."""
     monkeypatch.chdir(tmp_path)
 
-    def proved(*lines):
+    def proved(*lines, **options):
         (tmp_path / "by_hand.py").write_text(text_of(*lines))
-        run_bench("by_hand.py", trace=tmp_path / "t")
+        run_bench("by_hand.py", trace=tmp_path / "t", **options)
         words = ["trace", "hazards", "t", "--prove", "--json"]
         done = CliRunner().invoke(main, words)
         assert done.exit_code == 1
@@ -58,14 +58,30 @@ def test_a_consumer_that_came_late_by_luck_is_harmful(proved):
     assert (proof["kind"], proof["detail"]) == (HARMFUL, "y[1,0] 1 -> 0")
 
 
-def test_a_load_that_nobody_waits_for_cannot_be_flipped_by_delays_of_one_pe(proved):
+def test_a_load_that_nobody_waits_for_meets_its_use_once_it_is_held_back(proved):
     (proof,) = proved(
+        "other = tl.full((64,), 1.0, 'f32')",
         "got = tl.load(x + pe * 256, (64,), 'f32', wait=False)",
+        "for _ in range(64): other + other",
         "tl.store(y + pe * 256, got + got)",
     )
-    assert proof["kind"] == NOT_FLIPPED
-    assert proof["detail"].startswith("the simulator starts ops of one PE that share")
-    assert proof["runs"] > 1
+    assert (proof["kind"], proof["runs"]) == (MEETS, 1)
+    assert "before op" in proof["detail"]
+
+
+def test_what_waits_for_a_dma_slot_is_flipped_where_there_are_more(proved):
+    """The load that is waited for takes the only slot behind the store."""
+    (proof,) = proved(
+        "one = tl.full((64,), 1.0 + pe, 'f32')",
+        "if pe == 0: tl.store(x, one, wait=False)",
+        "if pe == 0: tl.store(y, one)",
+        "if pe == 0: tl.send('E', tl.full((1,), 0.0, 'f32'))",
+        "if pe == 1: tl.recv('W', (1,), 'f32')",
+        "if pe == 1: tl.store(x, one)",
+        spec={"pe.dma.outstanding": 1},
+    )
+    assert proof["kind"] == HARMFUL
+    assert proof["detail"] == "x[0,0] 2 -> 1 with pe.dma.outstanding=64"
 
 
 def test_the_text_has_the_proof_below_the_ops_of_a_race(tmp_path, monkeypatch):
