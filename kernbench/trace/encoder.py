@@ -48,7 +48,7 @@ class _BufferedOps(NamedTuple):
     name: Sequence[str]
     nbytes: Sequence[int]
     param_names: Sequence[tuple[str, ...]]
-    param_values: Sequence[list[Any]]
+    param_values: Sequence[tuple[Any, ...]]
     slot: Sequence[int]
     deps: Sequence[list[int]]
     cmd: tuple[int, ...]

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from itertools import count
-from operator import contains, itemgetter
+from itertools import count, repeat
+from operator import contains, is_, itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -179,6 +179,8 @@ class ParamsEncoder:
         if others:
             raise _Mixed(list(map(_letter_of, map(type, values))))
         if letter in _BRACKETS.values():
+            if all(map(is_, values, repeat(values[0]))):
+                values = values[:1]  # of a block its leaves fill their columns
             if len(set(map(len, values))) > 1:
                 raise _Mixed(list(map(len, values)))
             columns = zip(*values, strict=True)

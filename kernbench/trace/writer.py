@@ -230,13 +230,11 @@ class TraceWriter:
         reason is unknown.
         """
         params = record.params
-        names = tuple(params)
-        values = [*params.values()]
         for name in ("snapshot", "input_snapshots"):
             if name in params:
                 with Uninterrupted(), self._lock:
                     stored = self._encoder.stored(params[name])
-                values[names.index(name)] = stored
+                params = params | {name: stored}
         for wait in waits:
             if wait[1] not in _REASONS:
                 raise KernbenchError(
@@ -252,8 +250,8 @@ class TraceWriter:
                 record.op_kind,
                 record.op_name,
                 _nbytes(params),
-                names,
-                values,
+                tuple(params),
+                tuple(params.values()),
                 slot,
                 record.dependency_ids,
                 cmd,

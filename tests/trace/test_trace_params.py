@@ -74,6 +74,15 @@ def test_any_params_come_back_as_they_went_in(tmp_path, dicts):
         assert_same(record.params, wanted)
 
 
+@for_all(st.lists(params, min_size=1, max_size=2), fast=10, whole=60)
+def test_ops_whose_params_are_the_same_objects_have_them_each(tmp_path, dicts):
+    shared = [*dicts, *dicts, *dicts]
+    trace = recorded(tmp_path / f"{next(NUMBER)}.msgpack", shared)
+    assert trace.check() == []
+    for record, wanted in zip(trace.ops, shared, strict=True):
+        assert_same(record.params, wanted)
+
+
 def test_every_kind_of_op_comes_back_as_it_was_logged(tmp_path):
     writer = TraceWriter(tmp_path / "x.msgpack")
     recording = record_ops(writer)

@@ -12,19 +12,25 @@ from kernbench.common.rows import Rows
 
 
 class Block(NamedTuple):
-    """A piece of a memory that a tile reads or writes: the rows in which it lies.
+    """What tiles of one extent read or write of a matrix: the rows in which it lies.
 
-    ``nbytes`` are the bytes of all its rows.
+    ``where`` are those of the tile at the origin, and ``steps`` how many bytes they lie
+    further on for each index along m, n and k that a tile begins behind it. ``nbytes``
+    are the bytes of all rows.
     """
 
     space: str
     where: Rows
     nbytes: int
+    steps: tuple[int, int, int]
 
 
 def params_of_blocks(blocks: Sequence[Block]) -> dict[str, Any]:
-    """The blocks that a DMA stage moves, at least one, as its record has them."""
-    spaces, wheres, sizes = zip(*blocks, strict=True)
+    """The blocks that a DMA stage moves, at least one, as its record has them.
+
+    Their addresses are those of the tile at the origin.
+    """
+    spaces, wheres, sizes, _ = zip(*blocks, strict=True)
     addrs, rows, row_bytes, pitch, _ = zip(*wheres, strict=True)
     params: dict[str, Any] = {
         "spaces": list(spaces),
