@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from pace import first_fast
 
 from kernbench.common.progress import no_progress
 from kernbench.replay.whatif.index import WhatIfIndex
@@ -23,7 +24,7 @@ def end_of_launches(path):
     return max(launch.t_end for launch in Trace.open(path).launches)
 
 
-@pytest.mark.parametrize("bench", PROGRAMS)
+@pytest.mark.parametrize("bench", first_fast(PROGRAMS))
 def test_an_op_can_be_held_back_for_its_slack_and_no_longer(bench, tmp_path):
     path = tmp_path / "recorded.msgpack"
     new = tmp_path / "new.msgpack"
