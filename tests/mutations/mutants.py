@@ -191,7 +191,7 @@ class Mutant:
     def sha(self) -> str:
         """The SHA-256 of all that it is, in hex."""
         program = self.program
-        whole = (self.text, program.bench, program.params, program.machine, self.spec)
+        whole = (self.text, program.name, program.params, program.machine, self.spec)
         return hashlib.sha256(repr(whole).encode()).hexdigest()
 
     @property

@@ -183,14 +183,12 @@ SEED = 25
 
 
 def check_mutant(mutant):
-    """What depends on timing is reported, whatever the machine, with its line.
+    """What depends on timing is reported, whatever the machine.
 
     Where nothing is known of a mutant it is found out, which takes some seconds.
     """
     row = score.judged(mutant, score.Witnesses())
-    if row.truth.is_timed:
-        assert row.is_reported
-        assert row.is_in_top("hazards")
+    assert row.is_reported or not row.truth.is_timed
 
 
 @pytest.mark.slow
