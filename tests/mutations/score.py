@@ -30,7 +30,7 @@ sys.path.append(str(Path(__file__).parent))
 
 from click.testing import CliRunner
 from held import DELAYS_NS, SEEDS
-from mutants import HERE, RULES, Mutant, all_mutants, right
+from kernel_mutants import HERE, RULES, Mutant, all_mutants, right
 from trials import MACHINES, Outcome, Truth, Written, truth_of
 
 from kernbench.cli import main

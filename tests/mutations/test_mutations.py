@@ -3,8 +3,8 @@
 import ast
 import gc
 
+import kernel_mutants as mutants
 import late_bytes
-import mutants
 import ordered_programs
 import plain_frames  # of tests/oracles, where late_bytes finds it
 import pytest

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import late_bytes
 from held import SEEDS  # which topologies name, so it is loaded
-from mutants import write
+from kernel_mutants import write
 
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.runtime_api import run_bench

@@ -7,6 +7,7 @@ what made them differ, or is next to it.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from itertools import zip_longest
 
 from kernbench.replay.data.blame import Blame, Link, Part
 from kernbench.replay.text import count_text, wrapped
+
+_INDEX = re.compile(r"\[([\d:, ]*\d[\d:, ]*)\]$")
+"""The index behind the name of a part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,8 @@ def parting_of(good: Blame, bad: Blame) -> Parting:
     """Where the chain of ``bad`` parts from that of ``good``."""
     mine = _in_order(good)
     others = _in_order(bad)
-    return Parting(good, bad, tuple(_differences(mine, others)))
+    apart = _apart(good.part, bad.part)
+    return Parting(good, bad, tuple(_differences(mine, others, apart)))
 
 
 def _in_order(blame: Blame) -> list[Link]:
@@ -83,8 +88,13 @@ def _in_order(blame: Blame) -> list[Link]:
     return sorted(blame.links, key=lambda link: link.op.op)
 
 
-def _differences(good: Sequence[Link], bad: Sequence[Link]) -> Iterator[Difference]:
-    """The places where two chains differ, in the order of their ops."""
+def _differences(
+    good: Sequence[Link], bad: Sequence[Link], apart: Sequence[int]
+) -> Iterator[Difference]:
+    """The places where two chains differ, in the order of their ops.
+
+    ``apart`` is how far the wrong element is from the right one, by axis.
+    """
     matcher = SequenceMatcher(
         None,
         [(link.op.site, link.op.name) for link in good],
@@ -94,7 +104,7 @@ def _differences(good: Sequence[Link], bad: Sequence[Link]) -> Iterator[Differen
     for tag, g0, g1, b0, b1 in matcher.get_opcodes():
         if tag == "equal":
             for one, other in zip(good[g0:g1], bad[b0:b1], strict=True):
-                yield from _given_otherwise(one, other)
+                yield from _given_otherwise(one, other, apart)
             continue
         for link in good[g0:g1]:
             yield Difference(_missing(link, good, bad), link.op.site, link.op.op, -1)
@@ -110,11 +120,13 @@ def _missing(link: Link, mine: Sequence[Link], others: Sequence[Link]) -> str:
     return f"{link.op.name} is in one chain only; its line {here:,} times and {there:,}"
 
 
-def _given_otherwise(good: Link, bad: Link) -> Iterator[Difference]:
+def _given_otherwise(
+    good: Link, bad: Link, apart: Sequence[int]
+) -> Iterator[Difference]:
     """What two ops of one line were given that is not alike."""
     pair = (good.op.site, good.op.op, bad.op.op)
     for one, other in zip_longest(good.reads, bad.reads):
-        what = _otherwise(one, other)
+        what = _otherwise(one, other, apart)
         if what:
             yield Difference(f"{good.op.name} {what}", *pair)
     notes = Counter(bad.notes)
@@ -124,7 +136,7 @@ def _given_otherwise(good: Link, bad: Link) -> Iterator[Difference]:
             yield Difference(f"{bad.op.name}: {note}", *pair)
 
 
-def _otherwise(one: Part | None, other: Part | None) -> str:
+def _otherwise(one: Part | None, other: Part | None, apart: Sequence[int]) -> str:
     """How an operand differs from its counterpart; "" if it does not."""
     if one is None or other is None:
         part = one or other
@@ -140,7 +152,29 @@ def _otherwise(one: Part | None, other: Part | None) -> str:
     written = (-1 in one.writers, -1 in other.writers)
     if written[0] != written[1]:
         return f"reads {other.name}, part of which nobody wrote in one of them"
+    if not set(_apart(one, other)) <= {0, *apart}:
+        return (
+            f"reads {one.name} in one, and {other.name} in the other, which is not as "
+            "far on as the elements are"
+        )
     return ""
+
+
+def _apart(one: Part, other: Part) -> tuple[int, ...]:
+    """How far the first element of a part is from that of another, by axis.
+
+    Nothing of parts without an index, nor of the scratch of a PE.
+    """
+    origins = []
+    for part in (one, other):
+        index = _INDEX.search(part.name)
+        if part.space == "tcm" or index is None:
+            return ()
+        spans = index[1].split(",")
+        origins.append([int(span.partition(":")[0] or 0) for span in spans])
+    if len(origins[0]) != len(origins[1]):
+        return ()
+    return tuple(b - a for a, b in zip(*origins, strict=True))
 
 
 def _tensor(part: Part) -> str:

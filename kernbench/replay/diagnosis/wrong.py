@@ -16,10 +16,13 @@ from kernbench.replay.data.parting import Parting, parting_of
 from kernbench.replay.diagnosis.findings import Finding, command
 from kernbench.replay.index import Index
 from kernbench.replay.races.findings import headline
-from kernbench.replay.text import number_text
+from kernbench.replay.text import count_text, number_text
 from kernbench.sim_engine.verify import mismatches
+from kernbench.trace import Trace
+from kernbench.trace.hops import kernel_lines
 
 _LINE = re.compile(r"[^\s'\"(),]+\.py:\d+")
+_SEND = re.compile(r"\btl\.send\(")
 _UNKNOWN = "?"
 _DEPTH = 32
 """Ops deep that the chain of an element is followed."""
@@ -55,11 +58,35 @@ def _ended_with(index: Index) -> list[Finding]:
         return []
     title = f"the run ended with {error}"
     lines = tuple(dict.fromkeys(_LINE.findall(error)))
+    evidence: tuple[str, ...] = ()
+    if error.startswith("DeadlockError"):
+        senders = _sending_lines(index.trace)
+        evidence = tuple(
+            f"{line} sends, and ran {count_text(times, 'time')}"
+            for line, times in senders.items()
+        )
+        lines = (*lines, *senders)
     last = index.ops.last
     ops = (last,) if last >= 0 else ()
     if not lines and ops:
         lines = _known(index.ops.row(last).site)
-    return [Finding("wrong", title, ops, lines, (), command(index.trace, "info"))]
+    return [Finding("wrong", title, ops, lines, evidence, command(index.trace, "info"))]
+
+
+def _sending_lines(trace: Trace) -> dict[str, int]:
+    """The kernel lines that send, and how often each ran, the rarest first.
+
+    Where somebody waits for a message for ever, one of them ran too rarely.
+    """
+    lines, which = kernel_lines(trace)
+    times = dict(zip(lines, np.bincount(which, minlength=len(lines)), strict=True))
+    found: dict[str, int] = {}
+    for file, source in trace.sources.items():
+        for number, text in enumerate(source.text.splitlines(), 1):
+            if _SEND.search(text):
+                line = f"{file}:{number}"
+                found[line] = int(times.get(line, 0))
+    return dict(sorted(found.items(), key=lambda row: row[1])[:_LINES])
 
 
 # -- what ops may not do ------------------------------------------------------

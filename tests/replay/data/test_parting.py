@@ -52,6 +52,14 @@ def test_they_part_at_the_line_that_one_of_them_lacks(asked):
     assert "they part at sums.py:12: mul" in "\n".join(found.lines(100))
 
 
+def test_they_part_where_one_reads_another_row_than_its_own(asked, monkeypatch):
+    off = SUMS.replace("row * 64", "(0 if row == 2 else row) * 64")
+    monkeypatch.setitem(globals(), "SUMS", off)
+    (difference,) = asked(9, "blame y[1] y[2]").differences
+    assert difference.site == "sums.py:9"
+    assert "reads x[1, 0:16] in one, and x[0, 0:16]" in difference.what
+
+
 def test_chains_that_are_alike_part_nowhere(asked):
     found = asked(9, "blame y[1] y[2]")
     assert found.differences == ()
