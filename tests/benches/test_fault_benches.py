@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from bench_sizes import UNEVEN
 from click.testing import CliRunner
+from pace import first_fast
 
 from kernbench.benches import FAULTS, SHIPPED
 from kernbench.benches.faults.low_bits import OPS
@@ -232,7 +233,7 @@ def test_a_fault_says_what_is_to_be_found(name):
     assert BENCHES[name].description.startswith("fault: ")
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", first_fast(SMALL, fast=3))
 def test_nothing_is_found_in_a_right_bench(record, name):
     run, session = record(name, **SMALL[name])
     assert run.ok, run.report.as_text()

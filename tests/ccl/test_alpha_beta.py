@@ -65,6 +65,7 @@ def test_the_five_phases_win_for_small_tensors_and_chunks_for_large_ones(
     assert min(ns, key=ns.get) == faster
 
 
+@pytest.mark.slow
 def test_chunks_come_near_the_bandwidth_of_a_link_where_whole_tensors_do_not(
     layout_cache,
 ):

@@ -7,7 +7,7 @@ import pytest
 from check import checked_trace
 
 FOLDER = Path(__file__).parents[2] / "traces"
-QUICK = ("fault_missing_wait", "fault_overflow")
+QUICK = ("fault_overflow",)
 NEVER_ENDED = ("fault_ring_by_name",)
 """Runs whose launches have no end, which the oracles take for granted."""
 

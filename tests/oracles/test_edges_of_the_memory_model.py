@@ -64,6 +64,7 @@ def orders(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", OF_GRAPH)
+@pytest.mark.slow
 def test_what_is_before_in_the_model_is_before_in_time(orders, kind):
     count = 0
     for order in orders:
@@ -74,6 +75,7 @@ def test_what_is_before_in_the_model_is_before_in_time(orders, kind):
 
 
 @pytest.mark.parametrize("kind", OF_PAIRS)
+@pytest.mark.slow
 def test_two_accesses_in_order_take_effect_in_order(orders, kind):
     count = 0
     for order in orders:

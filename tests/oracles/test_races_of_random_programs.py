@@ -124,7 +124,7 @@ def test_what_comes_out_otherwise_with_delays_is_reported(seed, tmp_path):
         assert not found.ok
 
 
-@pytest.mark.parametrize("seed", seeds(1, 5, 40))
+@pytest.mark.parametrize("seed", seeds(0, 5, 40))
 def test_nothing_comes_out_otherwise_where_nothing_is_reported(seed, tmp_path):
     path = recorded(random_races.program(seed), tmp_path)
     assert not differs(path, tmp_path / "new.msgpack", seed)

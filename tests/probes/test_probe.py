@@ -80,6 +80,7 @@ def pick(report, family, op, nbytes=4096):
     return row
 
 
+@pytest.mark.slow
 def test_every_family_is_there_at_every_size(report):
     assert list(dict.fromkeys(f"{r.family} {r.op}" for r in report.rows)) == FAMILIES
     for family in FAMILIES[:-1]:

@@ -389,6 +389,7 @@ def test_other_parameters_and_seeds_are_as_if_run_so(matmul, new, tmp_path):
     assert ours.header["arguments"] == theirs.header["arguments"]
 
 
+@pytest.mark.slow
 def test_parameters_that_ask_for_a_machine_get_it(tmp_path, new):
     path = tmp_path / "recorded.msgpack"
     run_bench("ccl_allreduce", params={"n_elem": 64, "sips": 2}, trace=path)

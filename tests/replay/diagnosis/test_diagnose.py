@@ -92,6 +92,7 @@ def test_the_right_kernel_is_slow_at_most(diagnosed):
     assert {finding["kind"] for finding in findings} == {"slow"}
 
 
+@pytest.mark.slow
 def test_every_check_is_a_command_that_can_be_run(diagnosed):
     findings = diagnosed(ATTENTION.replace(RESCALE, SKIPPED), "--set", "pes=8")
     fields = {"kind", "title", "ops", "lines", "evidence", "check"}

@@ -80,6 +80,7 @@ def test_the_launches_of_all_are_all_transactions_to_cpus():
         assert routes.legs[-1].hops[-1].arrive <= launch.t_start
 
 
+@pytest.mark.slow
 def test_the_launch_of_an_op_is_that_of_its_kernel(session):
     for op in range(len(session)):
         session.goto(op)
