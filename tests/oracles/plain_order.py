@@ -280,6 +280,16 @@ class Order:
         return self.recording.call_of(op)["pe"]
 
 
+def has_ranks(recording):
+    """Whether kernels of two launches ran at a time, as only those of ranks do."""
+    spans = defaultdict(list)
+    for call in recording.calls:
+        if call["launch"] >= 0:
+            spans[call["launch"]] += [call["t_issue"], call["t_resume"]]
+    by_start = sorted((min(times), max(times)) for times in spans.values())
+    return any(end > start for (_, end), (start, _) in pairwise(by_start))
+
+
 def races(recording, order=None):
     """(earlier op, later op) of accesses to one byte, one a write, in no order.
 

@@ -49,6 +49,8 @@ def repeated_addresses(
     trace: Trace, touched: AccessColumns, progress: Progress
 ) -> list[Finding]:
     """The lines that touched bytes twice, on one PE or on two of a launch."""
+    if not len(trace.commands.cmd):
+        return []
     lines, which = computed_beside(lambda: kernel_lines(trace), progress, 0.0)
     touching = partial(_touched_by_calls, trace, touched, which)
     found = computed_beside(touching, progress, 0.3)

@@ -211,6 +211,8 @@ def _work_of_pes(index: Index) -> _Work:
 def _rows_of_kernels(trace: Trace) -> tuple[Ints, Ints]:
     """The rows of ops that kernels issued, and the row of the call of each."""
     calls = trace.commands
+    if not len(calls.cmd):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
     call = calls_of(trace, np.arange(len(trace.op_columns.cmd)))
     rows = np.flatnonzero((call >= 0) & (calls.launch[:][call] >= 0))
     return rows, call[rows]

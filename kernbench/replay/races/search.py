@@ -129,6 +129,7 @@ def _each_once(found: list[Ints], count: int) -> Ints:
     """Pairs, those of the first list before the others; none is there twice."""
     first, *others = found
     rest = np.concatenate([np.empty((0, 2), np.int64), *others])
+    rest = np.sort(rest, axis=1)
     known = _code(first, count)
     codes = _code(rest, count)
     _, at = np.unique(codes, return_index=True)
