@@ -43,6 +43,8 @@ _COMPUTES = tuple(CLASS_LETTERS.index(letter) for letter in "GM")
 
 def slow(index: Index, progress: Progress) -> list[Finding]:
     """The largest of all that is slow, those first that would gain most."""
+    if not len(index.ops):
+        return []
     found = _gains(index, stage(progress, 0.0, 0.6))
     found += _crowded_memories(index, stage(progress, 0.6, 0.8))
     work = computed_beside(lambda: _work_of_pes(index), progress, 0.8)

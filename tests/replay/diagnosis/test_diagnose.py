@@ -150,6 +150,12 @@ def test_an_error_that_ends_the_run_comes_first(diagnosed):
     assert "division by zero" in first["title"]
 
 
+def test_of_a_run_without_ops_there_is_nothing_to_say(diagnosed):
+    source = FOUR_PES.replace("BODY", BODY)
+    source = source.replace("    dp = DPPolicy", "    return\n    dp = DPPolicy")
+    assert diagnosed(source) == []
+
+
 def test_what_cannot_be_checked_is_said(diagnosed):
     findings = diagnosed(FOUR_PES.replace("BODY", BODY), "--no-data")
     titles = [f["title"] for f in findings if f["kind"] == "unchecked"]
