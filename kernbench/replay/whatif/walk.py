@@ -135,23 +135,26 @@ class _Few:
         found[graph.roots] = graph.times[graph.roots] + rest[graph.roots]
         times = found.tolist()
         latest = -np.inf
-        edges = zip(self._cause, took.tolist(), self._effect, strict=True)
-        progress(0.0)
-        for cause, ns, effect in edges:
-            time = times[cause] + ns
-            if time > latest:
-                latest = time
-            if effect == _NOT_LAST:
-                continue
-            if effect < 0:
-                tile = -2 - effect
-                start = times[cause]
-                effect = ends[tile]
-                latest = start + cold[tile]
-                if start <= times[behind[tile]]:
-                    latest = start + streams[tile]
-            times[effect] = latest + left[effect]
-            latest = -np.inf
+        weights = took.tolist()
+        for part in parts(len(weights), progress, _EDGES):
+            edges = zip(
+                self._cause[part], weights[part], self._effect[part], strict=True
+            )
+            for cause, ns, effect in edges:
+                time = times[cause] + ns
+                if time > latest:
+                    latest = time
+                if effect == _NOT_LAST:
+                    continue
+                if effect < 0:
+                    tile = -2 - effect
+                    start = times[cause]
+                    effect = ends[tile]
+                    latest = start + cold[tile]
+                    if start <= times[behind[tile]]:
+                        latest = start + streams[tile]
+                times[effect] = latest + left[effect]
+                latest = -np.inf
         return np.array(times)
 
 
