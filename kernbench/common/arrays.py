@@ -40,3 +40,9 @@ def distinct(values: Ints) -> Ints:
     is_new[0] = True
     np.not_equal(ascending[1:], ascending[:-1], out=is_new[1:])
     return ascending[is_new]
+
+
+def places_in_runs(is_first: Bools) -> Ints:
+    """The place of each item in its run, from 0; ``is_first`` says where one begins."""
+    at = np.arange(len(is_first))
+    return np.asarray(at - np.maximum.accumulate(np.where(is_first, at, 0)))

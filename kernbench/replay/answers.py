@@ -215,13 +215,13 @@ class Touches:
         lines = wrapped(self.note, width) if self.note else []
         for touch in self.rows:
             lines.append(f"{touch.kind}: {touch.place}")
-            lines += _touching_op(touch.op)
+            lines += op_lines(touch.op)
             if touch.other is not None:
-                lines += _touching_op(touch.other)
+                lines += op_lines(touch.other)
         return lines or ["none found"]
 
 
-def _touching_op(row: OpRow) -> list[str]:
+def op_lines(row: OpRow) -> list[str]:
     """An op that touches bytes: what it is, its line and its times."""
     times = f"{row.t_start:.2f} to {row.t_end:.2f} ns"
     if row.t_issue < row.t_start:

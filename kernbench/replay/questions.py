@@ -78,6 +78,7 @@ from kernbench.trace.cut import Cut
 from kernbench.trace.cut import cut as cut_trace
 from kernbench.trace.export import EXPORTERS, Exported
 from kernbench.trace.export import export as export_trace
+from kernbench.trace.hops import kernel_lines
 
 _LISTED = 20
 PAGE = 1000
@@ -480,8 +481,7 @@ def blame(
 
 def _chain(index: Index, text: str, op: int, depth: int, progress: Progress) -> Blame:
     """The ops behind one place."""
-    place = _place(index, text, op, progress)
-    found = index.blame.of(place, op, depth, progress)
+    found = index.blame.named(text, op, depth, progress)
     return replace(found, note=_noted(index, op, text, found.note, progress))
 
 
@@ -580,10 +580,10 @@ def diagnose_time(
 ) -> Diagnosis:
     """What is slow, and what is odd."""
     trace = index.trace
-    is_odd = odd_calls(trace, stage(progress, 0.0, 0.1))
+    lines = computed_beside(lambda: kernel_lines(trace), progress, 0.0)
+    is_odd = odd_calls(trace, *lines, stage(progress, 0.0, 0.1))
     index.history.prepare(stage(progress, 0.1, 0.2))
-    touched = index.history.touched
-    is_odd += repeated_addresses(trace, touched, stage(progress, 0.2, 0.3))
+    is_odd += repeated_addresses(index, *lines, stage(progress, 0.2, 0.3))
     return Diagnosis((*slow(index, stage(progress, 0.3, 1.0)), *is_odd))
 
 

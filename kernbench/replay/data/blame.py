@@ -268,6 +268,13 @@ class BlameIndex:
         first = min(suspects, default=None)
         return Blame(op, whole, tuple(walk.links), first, note)
 
+    def named(
+        self, text: str, op: int, depth: int, progress: Progress = no_progress
+    ) -> Blame:
+        """``of`` the place that a text names at op ``op``; UsageError if none is."""
+        self._places.prepare(progress)
+        return self.of(self._places.place(text, op, progress), op, depth, progress)
+
     def _asked(
         self, walk: _Walk, wanted: _Bytes, before: int, depth: int, user: int
     ) -> Part:

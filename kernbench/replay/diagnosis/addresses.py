@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Bools, Ints
+from kernbench.common.arrays import Bools, Ints, places_in_runs
 from kernbench.common.progress import Progress, computed_beside
 from kernbench.replay.diagnosis.findings import Finding, command
-from kernbench.replay.time.kernel_calls import calls_of, pe_label
+from kernbench.replay.index import Index
+from kernbench.replay.time.kernel_calls import pe_label
 from kernbench.replay.time.op_classes import TILE_PREFIX
-from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.trace import Trace
-from kernbench.trace.hops import kernel_lines, named
+from kernbench.trace.hops import named
 
 _AGAIN = 1 / 3
 """The largest share of accesses that can be said to come twice by mistake."""
@@ -46,13 +46,16 @@ class _Touched(NamedTuple):
 
 
 def repeated_addresses(
-    trace: Trace, touched: AccessColumns, progress: Progress
+    index: Index, lines: list[str], which: Ints, progress: Progress
 ) -> list[Finding]:
-    """The lines that touched bytes twice, on one PE or on two of a launch."""
-    if not len(trace.commands.cmd):
+    """The lines that touched bytes twice, on one PE or on two of a launch.
+
+    ``lines`` and ``which`` are the ``kernel_lines`` of the trace.
+    """
+    trace = index.trace
+    if not lines:
         return []
-    lines, which = computed_beside(lambda: kernel_lines(trace), progress, 0.0)
-    touching = partial(_touched_by_calls, trace, touched, which)
+    touching = partial(_touched_by_calls, index, which)
     found = computed_beside(touching, progress, 0.3)
     if not len(found.op):
         return []
@@ -66,15 +69,16 @@ def repeated_addresses(
     return list(seen.values())
 
 
-def _touched_by_calls(trace: Trace, touched: AccessColumns, which: Ints) -> _Touched:
+def _touched_by_calls(index: Index, which: Ints) -> _Touched:
     """All accesses of single calls; ``which`` is the line of each row of commands."""
+    trace = index.trace
+    touched = index.history.touched
     calls = trace.commands
     is_tcm = np.array([*(name == "tcm" for name in touched.spaces), False])
     is_tile = named(trace, TILE_PREFIX)
     at = np.flatnonzero(~is_tcm[touched.space])
-    rows = trace.order[touched.row[at]]
-    call = calls_of(trace, rows)
-    keep = (call >= 0) & ~is_tile[rows]
+    call = index.ops.calls(touched.row[at])
+    keep = (call >= 0) & ~is_tile[trace.order[touched.row[at]]]
     keep &= calls.launch[:][call] >= 0
     at = at[keep]
     call = call[keep]
@@ -98,9 +102,8 @@ def _touched_by_calls(trace: Trace, touched: AccessColumns, which: Ints) -> _Tou
     firsts = np.append(True, np.zeros(max(len(at) - 1, 0), np.bool_))[: len(at)]
     for column in (line, pe, launch):
         firsts[1:] |= np.diff(column[turn_order]) != 0
-    places = np.arange(len(at))
     nth = np.empty(len(at), np.int64)
-    nth[turn_order] = places - np.maximum.accumulate(np.where(firsts, places, 0))
+    nth[turn_order] = places_in_runs(firsts)
     return _Touched(touched.row[at].astype(np.int64), call, launch, pe, line, what, nth)
 
 

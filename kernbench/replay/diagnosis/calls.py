@@ -19,9 +19,8 @@ from kernbench.replay.diagnosis.findings import Finding, command
 from kernbench.replay.text import count_text
 from kernbench.replay.time.kernel_calls import pe_label
 from kernbench.trace import Trace
-from kernbench.trace.hops import kernel_lines
 
-_FEWEST_PES = 4
+FEWEST_PES = 4
 """PEs of a launch of which one can be said to be unlike the others."""
 _ALIKE = 0.75
 """The share of the PEs that has to agree on how often a line runs."""
@@ -48,9 +47,13 @@ class _Calls(NamedTuple):
         return np.flatnonzero(np.diff(self.turn, prepend=-1))
 
 
-def odd_calls(trace: Trace, progress: Progress) -> list[Finding]:
-    """The lines that ran otherwise often on some PEs, or are left out at times."""
-    lines, which = computed_beside(lambda: kernel_lines(trace), progress, 0.0)
+def odd_calls(
+    trace: Trace, lines: list[str], which: Ints, progress: Progress
+) -> list[Finding]:
+    """The lines that ran otherwise often on some PEs, or are left out at times.
+
+    ``lines`` and ``which`` are the ``kernel_lines`` of the trace.
+    """
     calls = computed_beside(lambda: _calls(trace, which), progress, 0.2)
     if not len(calls.row):
         return []
@@ -143,7 +146,7 @@ def _unlike(
     for step, (low, high) in enumerate(zip(starts, ends, strict=True)):
         progress(step / len(starts))
         turns = np.unique(calls.turn[low:high])
-        if len(turns) < _FEWEST_PES:
+        if len(turns) < FEWEST_PES:
             continue
         used, which = np.unique(calls.line[low:high], return_inverse=True)
         make_room(8 * len(turns) * len(used), "calls by PE and line")
@@ -215,4 +218,4 @@ def _ops_of(trace: Trace, rows: Ints) -> tuple[int, ...]:
     """The ops that some calls issued, as positions in the log; the first few calls'."""
     cmds = trace.commands.cmd[:][rows[:_SHOWN]]
     logged = np.flatnonzero(np.isin(trace.op_columns.cmd[:], cmds))
-    return tuple(np.flatnonzero(np.isin(trace.order, logged)).tolist())
+    return tuple(np.sort(trace.position[logged]).tolist())

@@ -10,10 +10,11 @@ import numpy as np
 from kernbench.common.arrays import Bools, Floats, Ints
 from kernbench.common.progress import Cancelled, Progress, computed_beside, stage
 from kernbench.errors import KernbenchError
+from kernbench.replay.diagnosis.calls import FEWEST_PES
 from kernbench.replay.diagnosis.findings import Finding, command
 from kernbench.replay.index import Index
 from kernbench.replay.text import count_text, time_text
-from kernbench.replay.time.kernel_calls import calls_of, pe_label
+from kernbench.replay.time.kernel_calls import pe_label
 from kernbench.replay.time.op_classes import CLASS_LETTERS
 from kernbench.replay.whatif.answers import Gain
 from kernbench.trace import Trace
@@ -30,7 +31,6 @@ _SERIAL = 0.1
 they do not."""
 _SLOW_PE = 1.2
 """How many times as long as the median a PE works that is told."""
-_FEWEST_PES = 4
 _AGAIN = 1.5
 """How often a tensor is fetched, at least, that is told."""
 _SHOWN = 4
@@ -106,7 +106,7 @@ def _crowded_memories(index: Index, progress: Progress) -> list[Finding]:
     if not len(path.ops):
         return []
     memory = computed_beside(lambda: _memory_of_ops(trace), progress, 0.8)
-    of_kernels, calls = computed_beside(lambda: _rows_of_kernels(trace), progress, 0.9)
+    of_kernels, calls = computed_beside(lambda: _rows_of_kernels(index), progress, 0.9)
     pes = np.unique(trace.commands.pe[:][calls])
     ns = np.diff(path.times)
     rows = np.where(path.ops >= 0, trace.order[path.ops], 0)
@@ -177,7 +177,7 @@ def _work_of_pes(index: Index) -> _Work:
     trace = index.trace
     log = trace.op_columns
     calls = trace.commands
-    rows, call = _rows_of_kernels(trace)
+    rows, call = _rows_of_kernels(index)
     launch = calls.launch[:][call].astype(np.int64)
     pe = calls.pe[:][call].astype(np.int64)
     keys, turn = np.unique(launch << 32 | pe, return_inverse=True)
@@ -210,12 +210,12 @@ def _work_of_pes(index: Index) -> _Work:
     )
 
 
-def _rows_of_kernels(trace: Trace) -> tuple[Ints, Ints]:
+def _rows_of_kernels(index: Index) -> tuple[Ints, Ints]:
     """The rows of ops that kernels issued, and the row of the call of each."""
-    calls = trace.commands
+    calls = index.trace.commands
     if not len(calls.cmd):
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    call = calls_of(trace, np.arange(len(trace.op_columns.cmd)))
+    call = index.ops.calls(index.trace.position)
     rows = np.flatnonzero((call >= 0) & (calls.launch[:][call] >= 0))
     return rows, call[rows]
 
@@ -267,7 +267,7 @@ def _uneven(trace: Trace, work: _Work) -> Iterator[Finding]:
         mine = np.flatnonzero(work.launch == launch)
         busy = work.of_all[mine]
         middle = float(np.median(busy))
-        if len(mine) < _FEWEST_PES or middle <= 0.0:
+        if len(mine) < FEWEST_PES or middle <= 0.0:
             continue
         times = float(busy.max()) / middle
         if times >= _SLOW_PE and (found is None or times > found[0]):
@@ -285,7 +285,7 @@ def _op_and_line(trace: Trace, row: int) -> tuple[tuple[int, ...], tuple[str, ..
     """The position of a row of the log, and its kernel line."""
     if row < 0:
         return (), ()
-    op = int(np.flatnonzero(trace.order == row)[0])
+    op = int(trace.position[row])
     call = trace.command(int(trace.op_columns.cmd[row]))
     line = () if call is None else (f"{call.site.file}:{call.site.line}",)
     return (op,), line
@@ -300,6 +300,6 @@ def _refetched(index: Index, progress: Progress) -> list[Finding]:
     again = [tensor for tensor in fetched if tensor.times >= _AGAIN]
     check = command(index.trace, "fetches")
     return [
-        Finding("slow", f"{tensor.as_text()}", (), (), (), check)
+        Finding("slow", tensor.as_text(), (), (), (), check)
         for tensor in again[:_SHOWN]
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -152,7 +153,7 @@ def _failed(index: Index, out: OutputRow, progress: Progress) -> Finding:
     if row.first_bad is None:
         return Finding("wrong", f"{row.tensor}: {row.note}", (), (), (), check)
     bad = _element(row.tensor, row.first_bad)
-    chain = _chain(index, bad, op, stage(progress, 0.0, 0.3))
+    chain = index.blame.named(bad, op, _DEPTH, stage(progress, 0.0, 0.3))
     title += f", the first {bad} = {chain.part.value or '?'}"
     check = command(index.trace, "blame", bad)
     good = _right_element(index, out, stage(progress, 0.3, 0.6))
@@ -160,7 +161,7 @@ def _failed(index: Index, out: OutputRow, progress: Progress) -> Finding:
     if good is None:
         evidence = [f"no element of {row.tensor} is right"]
     else:
-        beside = _chain(index, good.name, op, stage(progress, 0.6, 1.0))
+        beside = index.blame.named(good.name, op, _DEPTH, stage(progress, 0.6, 1.0))
         parting = parting_of(beside, chain)
         evidence = parting.lines(10_000)[:3]
         check = command(index.trace, "blame", good.name, bad)
@@ -172,14 +173,11 @@ def _failed(index: Index, out: OutputRow, progress: Progress) -> Finding:
     )
 
 
-class _Right:
+class _Right(NamedTuple):
     """An element that is right, near a wrong one, whose right value is ``expected``."""
 
-    __slots__ = ("expected", "name")
-
-    def __init__(self, name: str, expected: str) -> None:
-        self.name = name
-        self.expected = expected
+    name: str
+    expected: str
 
 
 def _right_element(index: Index, out: OutputRow, progress: Progress) -> _Right | None:
@@ -197,12 +195,6 @@ def _right_element(index: Index, out: OutputRow, progress: Progress) -> _Right |
     nearest = at[np.abs(at - np.array(row.first_bad)).sum(axis=1).argmin()]
     expected = number_text(diff.expected[row.first_bad])
     return _Right(_element(row.tensor, nearest.tolist()), expected)
-
-
-def _chain(index: Index, element: str, op: int, progress: Progress) -> Blame:
-    """The ops behind an element at an op."""
-    place = index.places.place(element, op, progress)
-    return index.blame.of(place, op, _DEPTH, progress)
 
 
 def _element(tensor: str, at: Sequence[int]) -> str:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Bools, Ints
+from kernbench.common.arrays import Bools, Ints, places_in_runs
 from kernbench.common.messages import NO_CMD
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
@@ -62,10 +62,9 @@ def named(trace: Trace, column: Column, *texts: str) -> Bools:
 
 def _places_in_group(groups: Ints) -> Ints:
     """The place of each item in its group, from 0; groups stand together."""
-    at = np.arange(len(groups))
     is_first = np.ones(len(groups), np.bool_)
     is_first[1:] = np.diff(groups) != 0
-    return np.asarray(at - np.maximum.accumulate(np.where(is_first, at, 0)))
+    return places_in_runs(is_first)
 
 
 def _awaited(awaits: Ints, pe: Ints, number: Ints, by_cmd: Groups) -> Ints:

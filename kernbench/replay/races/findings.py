@@ -18,7 +18,7 @@ from kernbench.common.progress import (
     stage,
 )
 from kernbench.errors import KernbenchError
-from kernbench.replay.answers import OpRow, Touch
+from kernbench.replay.answers import OpRow, Touch, op_lines
 from kernbench.replay.data.hazards import (
     CONFLICTS,
     NEVER_WRITTEN,
@@ -140,7 +140,7 @@ class Findings:
             lines += wrapped(headline(found), width, 2)
             for row in (found.other, found.op):
                 if row is not None:
-                    lines += _op_lines(row)
+                    lines += op_lines(row)
             if found.proof is not None:
                 lines += wrapped(_proof_line(found.proof), width, 2)
         lines = lines or ["none found"]
@@ -163,17 +163,6 @@ def _proof_line(proof: Verdict) -> str:
     """What came of a race that was tried out."""
     held = f"op {proof.op:,} held back by {time_text(proof.delay_ns)}"
     return f"  {proof.text} (re-run with {held})"
-
-
-def _op_lines(row: OpRow) -> list[str]:
-    """An op that touches bytes: what it is, its line and its times."""
-    times = f"{row.t_start:.2f} to {row.t_end:.2f} ns"
-    if row.t_issue < row.t_start:
-        times += f", issued {row.t_issue:.2f}"
-    return [
-        f"  op {row.op:,} {row.name} on {row.component}",
-        f"    {row.site}, {times}",
-    ]
 
 
 class Hazards:

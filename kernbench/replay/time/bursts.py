@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Floats, Ints
+from kernbench.common.arrays import Array, Floats, Ints, places_in_runs
 from kernbench.common.progress import Progress, computed_beside, no_progress, stage
 from kernbench.trace import Trace
 from kernbench.trace.hops import integers
@@ -180,9 +180,8 @@ def _put_rows(trace: Trace, pieces: _Pieces, found: BurstBytes) -> None:
 def _numbered(keys: Array) -> Array:
     """Some columns, and below them the number of each among its equals, from 0 on."""
     order = np.lexsort(keys[::-1])
-    every = np.arange(keys.shape[1])
-    is_new = np.ones(len(every), np.bool_)
+    is_new = np.ones(len(order), np.bool_)
     is_new[1:] = (np.diff(keys[:, order]) != 0).any(0)
-    number = np.empty(len(every))
-    number[order] = every - np.maximum.accumulate(np.where(is_new, every, 0))
+    number = np.empty(len(order))
+    number[order] = places_in_runs(is_new)
     return np.concatenate([keys, number[None]])

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Ints
+from kernbench.common.arrays import Array
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 from kernbench.trace.mapped import Column
@@ -48,15 +48,6 @@ def rows_by_cmd(cmd: Column, wanted: Array) -> Groups:
     """The rows of a log whose ``cmd`` is one of ``wanted``, by cmd."""
     rows = np.flatnonzero(np.isin(cmd, wanted)).astype(np.uint32)
     return Groups(cmd[rows], rows)
-
-
-def calls_of(trace: Trace, rows: Ints) -> Ints:
-    """The call that issued each of some ops, as rows of ``Trace.commands``.
-
-    ``rows`` are of the op log; -1 stands for a call that was not recorded.
-    """
-    cmd = trace.op_columns.cmd[:][rows].astype(np.int64)
-    return Groups(trace.commands.cmd[:].astype(np.int64)).first(cmd)
 
 
 def pe_label(trace: Trace, node: int) -> str:
