@@ -72,14 +72,16 @@ def parts(count: int, progress: Progress, size: int = PART) -> Iterator[slice]:
 def computed_beside(compute: Callable[[], T], progress: Progress, done: float) -> T:
     """The result of ``compute()``, while ``progress(done)`` is called every 2 ms.
 
-    For a single call into numpy that takes longer than 10 ms, as sorting a million
-    numbers does: it holds no lock, but cannot report either. It runs on a thread of its
-    own, which costs some 100 us. Raises what ``compute`` or ``progress`` raises; in the
-    second case nobody waits for the thread, and its result is dropped. Where the system
-    has no room for a thread it is computed by the caller, and not reported.
+    The first call comes before that, as some work is many short steps. For a single
+    call into numpy that takes longer than 10 ms, as sorting a million numbers does: it
+    holds no lock, but cannot report either. It runs on a thread of its own, which costs
+    some 100 us. Raises what ``compute`` or ``progress`` raises; in the second case
+    nobody waits for the thread, and its result is dropped. Where the system has no room
+    for a thread it is computed by the caller, and reported once.
     """
     if progress is no_progress:
         return compute()
+    progress(done)
     future = begun_beside(compute)
     while wait_shortly(future):
         progress(done)
@@ -117,9 +119,9 @@ def beside_if_many(
     """``computed_beside`` for work on more than ``MANY`` numbers, else ``compute()``.
 
     A thread of its own costs some 100 us, more than a little work takes. Progress is
-    called before that, too: much work may be many such steps.
+    called once then, before that.
     """
-    progress(done)
     if count > MANY:
         return computed_beside(compute, progress, done)
+    progress(done)
     return compute()

@@ -356,7 +356,7 @@ class WhatIfIndex:
                 weight = computed_beside(find, progress, number / len(fields))
                 if not np.array_equal(weight, known.weight):
                     yield _Scenario(field.path, False, how, text, weight, -1, 1.0)
-        used = np.unique(known.graph.line)
+        used = computed_beside(lambda: np.unique(known.graph.line), progress, 1.0)
         for line in used[used >= 0].tolist():
             what = known.graph.lines[line]
             yield _Scenario(what, True, "2x", "", known.weight, line, 0.5)
@@ -371,7 +371,8 @@ class WhatIfIndex:
         self, known: _Known, some: list[_Scenario], progress: Progress
     ) -> Iterator[Gain]:
         """What some scenarios gain; those that gain nothing are left out."""
-        weights = np.stack([scenario.weight for scenario in some], 1)
+        stack = partial(np.stack, [scenario.weight for scenario in some], 1)
+        weights = computed_beside(stack, progress, 0.0)
         lines = np.array([scenario.line for scenario in some])
         factors = np.array([scenario.factor for scenario in some])
         together = Scenarios(weights, lines, factors)

@@ -7,6 +7,7 @@ whose tiles take the time.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from math import prod
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from kernbench.common.arrays import Array, Ints
 from kernbench.common.dtypes import DTYPES
-from kernbench.common.progress import Progress
+from kernbench.common.progress import Progress, beside_if_many, computed_beside
 from kernbench.replay.whatif import weights
 from kernbench.replay.whatif.weights import DATAFLOWS, RATES, Weights
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
@@ -60,10 +61,11 @@ def services_of(trace: Trace, table: Weights, progress: Progress) -> Services:
     found = _Finder(trace, table)
     count = max(len(trace.order), 1)
     for block in trace.param_blocks():
-        if len(block.rows):
-            progress(float(block.rows[0]) / count)
-        found.add(block)
-    found.add_tiles()
+        if not len(block.rows):
+            continue
+        add = partial(found.add, block)
+        beside_if_many(len(block.rows), add, progress, float(block.rows[0]) / count)
+    computed_beside(found.add_tiles, progress, 1.0)
     return Services(found.taken, found.streaming)
 
 
