@@ -357,6 +357,7 @@ def test_an_answer_that_comes_while_a_pane_is_drawn_is_drawn_the_next_time(
     """The pane was scrolled for what was there before."""
     bench = desk_bench("matmul", READ, SMALL)
     bench.show("stats")
+    bench.desk.send("stats", ChangeView(1))
     query = STALLS.ask(pe=bench.index.ops.focus(READ, 0)[1])
     with held(STALLS) as stalls:
         plain = bench.runner.ask

@@ -167,6 +167,11 @@ class Hand:
         self.last = call
 
 
+@pytest.fixture
+def made_up() -> None:
+    """Predictions are real here, as ``untouched`` is made before any test."""
+
+
 @pytest.fixture(scope="module", params=first_fast(TRACES))
 def untouched(request: pytest.FixtureRequest) -> ReplaySession:
     """A session whose index has answered to fresh desks only."""

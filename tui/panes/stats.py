@@ -1,9 +1,9 @@
-"""Pane 8: where the time goes.
+"""Pane 8: what to look at first, and where the time goes.
 
-Stalls of the focus; the critical path; the roofline; the components and links that are
-busiest; the call of the op on all of its PEs; how often operands were fetched; where
-the energy went; what would end the run sooner if it were faster. Each answer is shown
-as rows of text, most of them with a bar for a share.
+What is wrong, slow and odd; stalls of the focus; the critical path; the roofline; the
+components and links that are busiest; the call of the op on all of its PEs; how often
+operands were fetched; where the energy went; what would end the run sooner if it were
+faster. Each answer is shown as rows of text, most of them with a bar for a share.
 """
 
 from __future__ import annotations
@@ -24,9 +24,22 @@ from kernbench.replay.commands import (
     ROOFLINE,
     STALLS,
     WHATIF,
+    parse,
+)
+from kernbench.replay.diagnosis.findings import (
+    Diagnosis,
+    Finding,
+    asked_by,
+    claimed_by,
+    ranked,
 )
 from kernbench.replay.index import Index
-from kernbench.replay.inner_commands import CRITICAL_STEPS, IN_SERVICE
+from kernbench.replay.inner_commands import (
+    CRITICAL_STEPS,
+    DIAGNOSE_DATA,
+    DIAGNOSE_TIME,
+    IN_SERVICE,
+)
 from kernbench.replay.query import Query
 from kernbench.replay.text import time_text
 from kernbench.replay.time.critical import CriticalPath, Step
@@ -52,9 +65,11 @@ from tui.panes.base import (
     Say,
     Scroll,
     Settle,
+    Waiting,
     before_first_op,
 )
 
+DIAGNOSIS_VIEW = "diagnosis"
 STALL_VIEW = "stalls"
 CRITICAL_VIEW = "critical path"
 ROOFLINE_VIEW = "roofline"
@@ -64,6 +79,10 @@ FETCHES_VIEW = "fetches"
 ENERGY_VIEW = "energy"
 WHATIF_VIEW = "what if"
 
+_AT_ONCE = 20_000
+"""Ops of a trace that is diagnosed, unasked, as soon as the view is seen: that takes
+some 2 s of both lanes, and twice as many ops twice as long.
+"""
 _STEPS = 500
 """Steps of the critical path, the longest."""
 _BUSIEST = 20
@@ -89,28 +108,29 @@ class ProvedGain:
 @dataclass(frozen=True, slots=True)
 class StatsState:
     """Which answer is shown, and which of its rows are in view; the gains that were
-    proved.
+    proved. ``is_asked``: a long trace is to be diagnosed.
     """
 
     view: int = 0
     rows: Rows = field(default_factory=Rows)
+    is_asked: bool = False
     proved: frozenset[ProvedGain] = frozenset()
 
 
 class _Row(NamedTuple):
-    """A line, and the op that Enter on it goes to, or the gain that it shows; of
-    neither Enter does nothing.
+    """A line, what Enter on it does, and what a re-run could prove of it, as one would
+    type that: empty is that none can, None that nothing is claimed.
     """
 
     line: Line
-    op: int | None = None
-    gain: Gain | None = None
+    enter: tuple[Effect, ...] = ()
+    claim: str | None = None
 
 
 class _MadeFor(NamedTuple):
     """What rows are made for."""
 
-    query: Query
+    queries: tuple[Query, ...]
     width: int
     glyphs: Glyphs
     proved: frozenset[ProvedGain]
@@ -125,12 +145,13 @@ class _Bar(NamedTuple):
 
 
 class StatsPane(BasePane[StatsState]):
-    """Each view shows one answer. Stalls depend on the focus and PEs on the op's call;
-    the others are the same at every op. What if takes long, and is asked for only while
-    it is in view.
+    """Each view shows one answer, the diagnosis two: what is wrong, and the rest, which
+    comes later. Stalls depend on the focus and PEs on the op's call; the others are the
+    same at every op. What if takes long, and is asked for only while it is in view.
     """
 
     views: tuple[str, ...] = (
+        DIAGNOSIS_VIEW,
         STALL_VIEW,
         CRITICAL_VIEW,
         ROOFLINE_VIEW,
@@ -146,7 +167,7 @@ class StatsPane(BasePane[StatsState]):
         self._made = OrderedDict[_MadeFor, Sequence[_Row]]()
 
     def start(self) -> StatsState:
-        """The stalls."""
+        """The diagnosis."""
         return StatsState()
 
     def view(self, state: StatsState) -> int:
@@ -159,6 +180,8 @@ class StatsPane(BasePane[StatsState]):
 
     def enter_word(self, state: StatsState) -> str:
         """What Enter does here."""
+        if self._is_too_long(state):
+            return "diagnose"
         return "show" if self.views[state.view] == WHATIF_VIEW else "go"
 
     # -- update -------------------------------------------------------------------
@@ -168,6 +191,8 @@ class StatsPane(BasePane[StatsState]):
     ) -> Change[StatsState] | None:
         """Picks rows."""
         match event:
+            case Moved() if self.views[state.view] == DIAGNOSIS_VIEW:
+                pass  # findings can be gone to in turn
             case Moved():
                 state = replace(state, rows=state.rows.released())
             case Settle():
@@ -178,6 +203,8 @@ class StatsPane(BasePane[StatsState]):
                 state = self.next_view(state, by) or state
             case ProvedGain():
                 state = replace(state, proved=state.proved | {event})
+            case Enter() if self._is_too_long(state):
+                return Change(replace(state, is_asked=True))
             case Enter():
                 return Change(state, self._entered(state, frame, answers))
             case Click(_, y):
@@ -195,25 +222,22 @@ class StatsPane(BasePane[StatsState]):
         rows = self._known_rows(state, frame, answers)
         if frame.height <= 0 or rows is None:
             return state
-        return replace(state, rows=state.rows.settled(len(rows), frame.height, 0))
+        first = 0
+        if self.views[state.view] == DIAGNOSIS_VIEW and len(rows) > 1:
+            first = 1  # below the title
+        return replace(state, rows=state.rows.settled(len(rows), frame.height, first))
 
     def _entered(
         self, state: StatsState, frame: Frame, answers: Answers
     ) -> tuple[Effect, ...]:
-        """To the op of the picked row, or to the prediction behind a gain."""
+        """What Enter on the picked row does."""
         row = self._picked(state, frame, answers)
-        if row is None:
-            return ()
-        if row.gain is not None:
-            return (_prediction_of(row.gain),)
-        return () if row.op is None else (Do(GOTO(op=row.op)),)
+        return () if row is None else row.enter
 
     def claimed(self, state: StatsState, frame: Frame, answers: Answers) -> str | None:
-        """The change behind the gain of the picked row."""
+        """What the picked row claims."""
         row = self._picked(state, frame, answers)
-        if row is None or row.gain is None:
-            return None
-        return row.gain.change
+        return None if row is None else row.claim
 
     def _picked(self, state: StatsState, frame: Frame, answers: Answers) -> _Row | None:
         """The picked row, once it is known."""
@@ -226,57 +250,83 @@ class StatsPane(BasePane[StatsState]):
     def _known_rows(
         self, state: StatsState, frame: Frame, answers: Answers
     ) -> Sequence[_Row] | None:
-        """The rows of the view, if their answer is there."""
-        query = self._query(state, frame)
-        found = None if query is None else answers.known(query)
-        if query is None or found is None:
+        """The rows of the view, if its answer is there, or the first of them."""
+        queries = self._asked(state, frame)
+        found: list[Any] = []
+        for query in queries:
+            answer = answers.known(query)
+            if answer is None:
+                break
+            found.append(answer)
+        if not found:
             return None
-        return self._rows(query, found, frame, state.proved)
+        return self._rows(queries, found, frame, state.proved)
 
     # -- queries ------------------------------------------------------------------
 
     def queries(
         self, state: StatsState, frame: Frame, answers: Answers
     ) -> tuple[Query, ...]:
-        """The answer of the view, and what is in service."""
-        query = self._query(state, frame)
-        if query is None:
-            return ()
-        return (query, IN_SERVICE.ask(frame.cursor))
+        """The answers of the view, and what is in service."""
+        asked = self._asked(state, frame)
+        return (*asked, IN_SERVICE.ask(frame.cursor)) if asked else ()
 
-    def _query(self, state: StatsState, frame: Frame) -> Query | None:
-        """The question of a view; None before the first op, where there is no call."""
+    def _is_too_long(self, state: StatsState) -> bool:
+        """Whether the trace is one that is diagnosed only when somebody says so, and
+        nobody has.
+        """
+        is_diagnosis = self.views[state.view] == DIAGNOSIS_VIEW
+        return is_diagnosis and not state.is_asked and len(self._index.ops) > _AT_ONCE
+
+    def _asked(self, state: StatsState, frame: Frame) -> tuple[Query, ...]:
+        """The questions of a view; none before the first op, where there is no call,
+        and of a diagnosis that takes long until it is asked for.
+        """
         mode = self.views[state.view]
+        if mode == DIAGNOSIS_VIEW:
+            if self._is_too_long(state):
+                return ()
+            return (DIAGNOSE_DATA.ask(), DIAGNOSE_TIME.ask())
         if mode == STALL_VIEW:
             _, name = self._index.ops.focus(frame.cursor, frame.level)
-            return STALLS.ask(pe=name)
+            return (STALLS.ask(pe=name),)
         if mode == CRITICAL_VIEW:
-            return CRITICAL_STEPS.ask(count=_STEPS)
+            return (CRITICAL_STEPS.ask(count=_STEPS),)
         if mode == ROOFLINE_VIEW:
-            return ROOFLINE.ask()
+            return (ROOFLINE.ask(),)
         if mode == BUSIEST_VIEW:
-            return BUSIEST.ask(count=_BUSIEST)
+            return (BUSIEST.ask(count=_BUSIEST),)
         if mode == FETCHES_VIEW:
-            return FETCHES.ask()
+            return (FETCHES.ask(),)
         if mode == ENERGY_VIEW:
-            return ENERGY.ask()
+            return (ENERGY.ask(),)
         if mode == WHATIF_VIEW:
-            return WHATIF.ask()
+            return (WHATIF.ask(),)
         if frame.cursor < 0:
-            return None
+            return ()
         row = self._index.ops.row_of(frame.cursor)
-        return PES.ask(cmd=int(self._index.trace.op_columns.cmd[row]))
+        return (PES.ask(cmd=int(self._index.trace.op_columns.cmd[row])),)
 
     # -- render -------------------------------------------------------------------
 
     def render(self, state: StatsState, frame: Frame, answers: Answers) -> Picture:
-        """The rows in view; the picked one is marked, and so is what is in service."""
-        query = self._query(state, frame)
-        if query is None:
+        """The rows in view; the picked one is marked, and so is what is in service.
+        While the rest of an answer is computed a last line says so.
+        """
+        if self._is_too_long(state):
+            return Picture(tuple(_invitation(len(self._index.ops))))
+        queries = self._asked(state, frame)
+        if not queries:
             return Picture((before_first_op(len(self._index.ops)),))
-        rows = self._rows(query, answers.of(query), frame, state.proved)
+        found = [answers.of(queries[0])]
+        waiting: Waiting | None = None
+        try:
+            found += [answers.of(query) for query in queries[1:]]
+        except Waiting as missing:
+            waiting = missing
+        rows = self._rows(queries, found, frame, state.proved)
         flying = self._names_in_service(frame, answers)
-        marks_service = self.views[state.view] != ROOFLINE_VIEW
+        marks_service = self.views[state.view] not in (DIAGNOSIS_VIEW, ROOFLINE_VIEW)
         visible = state.rows.visible
         lines: list[Line] = []
         for i, row in enumerate(rows[visible.start : visible.stop], visible.start):
@@ -287,7 +337,9 @@ class StatsPane(BasePane[StatsState]):
             if i == state.rows.pick:
                 mark = ">"
             lines.append([(mark, "mark"), *row.line])
-        return Picture(tuple(lines))
+        if waiting is not None:
+            lines = [*lines[: frame.height - 1], waiting.line]
+        return Picture(tuple(lines), waiting=waiting)
 
     def _names_in_service(self, frame: Frame, answers: Answers) -> set[str]:
         """The components, and their PEs, that serve something at the op's time."""
@@ -304,28 +356,36 @@ class StatsPane(BasePane[StatsState]):
 
     def _rows(
         self,
-        query: Query,
-        found: Any,
+        queries: tuple[Query, ...],
+        found: Sequence[Any],
         frame: Frame,
         proved: frozenset[ProvedGain],
     ) -> Sequence[_Row]:
-        """The rows of an answer; those of the last few are kept, by their question, so
-        that a step does not make them again.
+        """The rows of what was found so far; those of the last few are kept, by their
+        questions, so that a step does not make them again.
         """
-        key = _MadeFor(query, frame.width, frame.glyphs, proved)
-        rows = self._made.get(key)
-        if rows is None:
-            if isinstance(found, CausalProfile):
-                found = _with_proofs(found, proved)
-            rows = self._rows_of(found, frame.width - 1, frame.glyphs)
-            self._made[key] = rows
-            if len(self._made) > _KEPT:
-                self._made.popitem(last=False)
+        key = _MadeFor(queries[: len(found)], frame.width, frame.glyphs, proved)
+        kept = self._made.get(key)
+        if kept is not None:
+            return kept
+        answer = found[0]
+        if isinstance(answer, Diagnosis):
+            answer = ranked(*found)
+        if isinstance(answer, CausalProfile):
+            answer = _with_proofs(answer, proved)
+        rows: Sequence[_Row] = ()
+        if answer or len(found) == len(queries):
+            rows = self._rows_of(answer, frame.width - 1, frame.glyphs)
+        self._made[key] = rows
+        if len(self._made) > _KEPT:
+            self._made.popitem(last=False)
         return rows
 
     def _rows_of(self, found: Any, width: int, glyphs: Glyphs) -> list[_Row]:
         """The rows of an answer; where nothing else is laid out here, its text."""
         match found:
+            case Diagnosis():
+                return _finding_rows(found, width, glyphs)
             case CriticalPath():
                 return _critical_rows(found, width, glyphs)
             case Busiest():
@@ -345,7 +405,7 @@ class StatsPane(BasePane[StatsState]):
             component, _, _ = text.removeprefix(_NEVER_ENDED).partition(": ")
             pe, _, _ = component.rpartition(".")
             op = self._last_op_of(pe)
-        return _Row(_text_line(text, glyphs), op)
+        return _Row(_text_line(text, glyphs), _to_op(op))
 
     def _last_op_of(self, pe: str) -> int | None:
         """The last op that a PE served, None if it served none."""
@@ -356,6 +416,43 @@ class StatsPane(BasePane[StatsState]):
             if ids[node].startswith(f"{pe}."):
                 last.append(int(served.ops_of(node)[-1]))
         return max(last, default=None)
+
+
+def _to_op(op: int | None) -> tuple[Effect, ...]:
+    """Going to an op, if there is one."""
+    return () if op is None else (Do(GOTO(op=op)),)
+
+
+def _invitation(ops: int) -> list[Line]:
+    """Instead of a diagnosis that takes long."""
+    return [
+        [(f" Enter diagnoses {ops:,} ops: what is wrong, slow and odd", "mark")],
+        [(" 100,000 take some 10 s; Esc cancels", "dim")],
+    ]
+
+
+def _finding_rows(found: Diagnosis, width: int, glyphs: Glyphs) -> list[_Row]:
+    """A row a finding: its number and kind, what it is, and its kernel line."""
+    if not found:
+        return [_Row([(text, "")]) for text in found.lines(width)]
+    title = "what to look at first; Enter goes there, P proves it"
+    rows = [_Row([(title, "title")])]
+    for number, finding in enumerate(found, 1):
+        place = finding.lines[0].rpartition("/")[2] if finding.lines else ""
+        head = f"{number:>2} {finding.kind:<9} "
+        room = max(width - len(head) - len(place) - 1, _SHORTEST_NAME)
+        what = clip(finding.title, room, glyphs)
+        style = "mark" if finding.kind == "wrong" else ""
+        line = [(head, style), (f"{what:<{room}} ", ""), (place, "dim")]
+        rows.append(_Row(line, _entered_finding(finding), claimed_by(found, finding)))
+    return rows
+
+
+def _entered_finding(finding: Finding) -> tuple[Effect, ...]:
+    """To its first op; without one, what the command answers that checks it."""
+    if finding.ops:
+        return _to_op(finding.ops[0])
+    return (Do(parse(asked_by(finding))),)
 
 
 def _text_line(text: str, glyphs: Glyphs) -> Line:
@@ -412,7 +509,10 @@ def _gain_rows(profile: CausalProfile, width: int, glyphs: Glyphs) -> list[_Row]
         bars.append(_Bar(gain.what, gain.saved_ns / whole, text))
     head, *rows = _bar_rows(title, bars, width, glyphs)
     gains = zip(rows, profile.gains, strict=True)
-    return [head, *(_Row(row.line, gain=gain) for row, gain in gains)]
+    return [
+        head,
+        *(_Row(row.line, (_prediction_of(gain),), gain.change) for row, gain in gains),
+    ]
 
 
 def _with_proofs(
@@ -471,7 +571,8 @@ def _step_row(step: Step, width: int, glyphs: Glyphs) -> _Row:
     if step.op >= 0:
         where = f"op {step.op:,} {step.node} {step.site}"
         op = step.op
-    return _Row([(what, ""), (clip(where, width - len(what), glyphs), "dim")], op)
+    line = [(what, ""), (clip(where, width - len(what), glyphs), "dim")]
+    return _Row(line, _to_op(op))
 
 
 def _bar_rows(

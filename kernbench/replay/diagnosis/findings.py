@@ -16,6 +16,10 @@ sooner. Odd: what is not alike though it could be. Unchecked: what nobody could 
 """
 
 
+_PROVE = "--prove"
+_HAZARDS = "hazards"
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that somebody should look at.
@@ -70,13 +74,13 @@ _SHOWN = 4
 """Ops of a finding that its text names."""
 
 
-def ranked(wrong: Iterable[Finding], others: Iterable[Finding]) -> Diagnosis:
+def ranked(*some: Iterable[Finding]) -> Diagnosis:
     """All findings in the order in which to look at them.
 
     Where something is wrong, what is odd may be the reason, and comes before what is
     slow; else after it. What was not checked comes last.
     """
-    found = [*wrong, *others]
+    found = [finding for part in some for finding in part]
     is_wrong = any(finding.kind == "wrong" for finding in found)
     order = ("wrong", "odd", "slow") if is_wrong else ("slow", "odd")
     place = {kind: number for number, kind in enumerate((*order, "unchecked"))}
@@ -87,3 +91,24 @@ def command(trace: Trace, *words: str) -> str:
     """A command line of ``kernbench trace`` about this trace."""
     name, *rest = words
     return shlex.join(["kernbench", "trace", name, str(trace.path), *rest])
+
+
+def asked_by(finding: Finding) -> list[str]:
+    """The command that checks a finding, as words of ``:``; without a proof."""
+    _, _, name, _, *rest = shlex.split(finding.check)
+    return [name, *(word for word in rest if word != _PROVE)]
+
+
+def claimed_by(found: Diagnosis, finding: Finding) -> str:
+    """What a re-run can prove of one of some findings, as one would type it: a change
+    of a field, or a race by its number; empty if there is nothing.
+    """
+    if _PROVE not in shlex.split(finding.check):
+        return ""
+    name, *rest = asked_by(finding)
+    if name != _HAZARDS:
+        return " ".join(rest)
+    numbered = [
+        one for one in found if one.kind == "wrong" and asked_by(one) == [_HAZARDS]
+    ]
+    return f"race {numbered.index(finding) + 1}"

@@ -82,11 +82,11 @@ def _gains(index: Index, progress: Progress) -> list[Finding]:
 
 def _of_gain(trace: Trace, gain: Gain) -> Finding:
     """What one thing alone would gain."""
-    faster = "were twice as fast" if gain.how == "2x" else "took no time"
+    faster = "is twice as fast" if gain.how == "2x" else "takes no time"
     share = gain.saved_ns / gain.end_ns
     title = (
-        f"the run would end {share:.1%} sooner ({time_text(gain.saved_ns)}) if "
-        f"{gain.what} {faster}"
+        f"the run ends {share:.1%} sooner if {gain.what} {faster} "
+        f"({time_text(gain.saved_ns)})"
     )
     certain = "this is sure" if gain.sure else f"unsure: {gain.why}"
     lines = (gain.what,) if gain.kind == "line" else ()

@@ -1,4 +1,4 @@
-"""The Stats pane: eight answers about time, as bars and rows that can be entered."""
+"""The Stats pane: what to look at first, and eight answers about time, as rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ from kernbench.replay.commands import (
     WHATIF,
 )
 from kernbench.replay.index import Index
-from kernbench.replay.inner_commands import CRITICAL_STEPS, IN_SERVICE
+from kernbench.replay.inner_commands import (
+    CRITICAL_STEPS,
+    DIAGNOSE_DATA,
+    IN_SERVICE,
+)
 from kernbench.replay.query import FOCUS_LEVELS
 from kernbench.replay.text import time_text
 from kernbench.trace import Trace
@@ -33,6 +37,7 @@ from tui.panes.stats import ProvedGain, StatsPane
 
 VIEWS = StatsPane.views
 ANSWER_OF = {
+    "diagnosis": DIAGNOSE_DATA,
     "stalls": STALLS,
     "critical path": CRITICAL_STEPS,
     "roofline": ROOFLINE,
@@ -87,7 +92,7 @@ def session_on(bench: PaneBench) -> ReplaySession:
     [("80x24", SMALL), ("120x40", MIDDLE), ("200x50", SHARED)],
 )
 def test_it_shows_what_it_showed_at_the_first_op(size: str, region: Region) -> None:
-    bench = stats("stalls", 16, region.width, region.height)
+    bench = stats("diagnosis", 16, region.width, region.height)
     bench.refocus(0)
     assert filled(bench.lines, region) == shown(f"stats-{size}-before", region)
 
@@ -97,7 +102,7 @@ def test_it_shows_what_it_showed_at_the_first_op(size: str, region: Region) -> N
     [("80x24", SMALL), ("120x40", MIDDLE), ("200x50", SHARED)],
 )
 def test_it_shows_what_it_showed_after_moves(size: str, region: Region) -> None:
-    bench = stats("stalls", 16, region.width, region.height)
+    bench = stats("diagnosis", 16, region.width, region.height)
     bench.goto(151)
     bench.goto(143)
     assert filled(bench.lines, region) == shown(f"stats-{size}-after", region)
@@ -368,7 +373,7 @@ def test_the_picked_gain_is_what_can_be_proved() -> None:
     assert claimed() == "pe.clock_ghz=2"
     bench.send(Scroll(-1))
     assert claimed() == ""
-    bench.send(ChangeView(1))
+    bench.send(ChangeView(2))
     bench.send(Scroll(3))
     assert claimed() is None
 

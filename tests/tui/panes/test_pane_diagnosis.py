@@ -1,0 +1,104 @@
+"""The first view of the Stats pane: what to look at first, a finding a row."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench import TRACES, PaneBench
+
+from kernbench.perf.make_trace import make_trace
+from kernbench.replay.commands import GOTO
+from kernbench.replay.inner_commands import DIAGNOSE_DATA, DIAGNOSE_TIME
+from tui.panes.base import Do, Enter, Scroll
+from tui.panes.stats import StatsPane
+
+
+@pytest.fixture
+def made_up() -> None:
+    """Predictions are real here, as they are where the command runs."""
+
+
+def findings_of(trace: str) -> list[dict[str, Any]]:
+    """The findings as another process says them."""
+    command = [sys.executable, "-m", "kernbench", "trace", "diagnose", "--json"]
+    path = str(TRACES / f"{trace}.msgpack")
+    done = subprocess.run([*command, path], capture_output=True, check=True)
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+def claimed(bench: PaneBench) -> str | None:
+    """What the picked finding claims."""
+    found: str | None = bench.pane.claimed(bench.state, bench.frame, bench.answers)
+    return found
+
+
+@pytest.mark.parametrize("trace", ["fault_wrong_root", "matmul", "fault_overflow"])
+def test_the_diagnosis_has_a_row_a_finding_in_order(trace: str) -> None:
+    bench = PaneBench(StatsPane, trace, 0, 300, 200)
+    head, *rows = bench.lines
+    assert head.startswith(" what to look at first")
+    for number, (row, one) in enumerate(
+        zip(rows, findings_of(trace), strict=True), start=1
+    ):
+        assert row.split()[:2] == [str(number), one["kind"]]
+        assert one["title"] in row
+        if one["lines"]:
+            assert row.endswith(one["lines"][0].rpartition("/")[2])
+
+
+def test_enter_goes_to_findings_in_turn() -> None:
+    bench = PaneBench(StatsPane, "fault_wrong_root", 0, 80, 200)
+    led = []
+    for one in findings_of("fault_wrong_root"):
+        bench.send(Enter())
+        if one["ops"]:
+            assert bench.effects == (Do(GOTO(op=one["ops"][0])),)
+            bench.goto(one["ops"][0])
+        else:
+            (effect,) = bench.effects
+            led.append(effect.call.command.name)
+        bench.send(Scroll(1))
+    assert "whatif" in led
+
+
+def test_a_finding_claims_what_its_command_proves() -> None:
+    bench = PaneBench(StatsPane, "fault_missing_wait", 0, 80, 200)
+    assert claimed(bench) == "race 1"
+    found = findings_of("fault_missing_wait")
+    at = next(i for i, one in enumerate(found) if " whatif " in one["check"])
+    bench.send(Scroll(at))
+    words = found[at]["check"].split()
+    assert claimed(bench) == words[4]
+    assert words[5:] == ["--prove"]
+
+
+def test_what_is_wrong_is_there_before_the_rest() -> None:
+    bench = PaneBench(StatsPane, "fault_missing_wait", 0, 80, 24)
+    bench.answers.held.add(DIAGNOSE_TIME.name)
+    _, first, last = bench.lines
+    assert first.startswith("  1 wrong ")
+    assert last == f" computing {DIAGNOSE_TIME.name}: 50%  Esc cancels"
+
+
+def test_while_nothing_was_found_yet_it_does_not_say_that_nothing_is_wrong() -> None:
+    bench = PaneBench(StatsPane, "matmul", 0, 80, 24)
+    bench.answers.held.add(DIAGNOSE_TIME.name)
+    assert bench.lines == [f" computing {DIAGNOSE_TIME.name}: 50%  Esc cancels"]
+
+
+def test_a_long_trace_is_diagnosed_when_somebody_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "long.msgpack"
+    make_trace(path, 25_000)
+    bench = PaneBench(StatsPane, path, 0, 80, 24)
+    count = len(bench.index.ops)
+    assert f"Enter diagnoses {count:,} ops" in bench.lines[0]
+    asked = {query.command for query in bench.answers.asked}
+    assert asked.isdisjoint({DIAGNOSE_DATA.name, DIAGNOSE_TIME.name})
+    bench.send(Enter())
+    assert bench.lines[0].startswith(" what to look at first")
