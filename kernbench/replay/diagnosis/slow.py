@@ -64,7 +64,7 @@ def _gains(index: Index, progress: Progress) -> list[Finding]:
     """
     trace = index.trace
     try:
-        profile = index.whatif.profile(progress)
+        profile = index.whatif.profile(progress, least_ns=_WORTH * trace.end_ns)
     except Cancelled:
         raise
     except KernbenchError as why:
@@ -76,7 +76,7 @@ def _gains(index: Index, progress: Progress) -> list[Finding]:
         if known is None or (known.how == "free" and gain.how == "2x"):
             told[gain.what] = gain
     gains = sorted(told.values(), key=lambda gain: -gain.saved_ns)
-    worth = [gain for gain in gains if gain.saved_ns >= _WORTH * profile.end_ns > 0]
+    worth = [gain for gain in gains if gain.saved_ns >= _WORTH * profile.end_ns]
     return [_of_gain(trace, gain) for gain in worth[:_GAINS]]
 
 

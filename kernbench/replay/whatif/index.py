@@ -31,6 +31,7 @@ from kernbench.replay.whatif.answers import (
     LaunchChange,
     Prediction,
 )
+from kernbench.replay.whatif.bounds import longest_path
 from kernbench.replay.whatif.certainty import Queues, collides
 from kernbench.replay.whatif.fields import (
     Change,
@@ -159,10 +160,18 @@ class WhatIfIndex:
             launches=launches,
         )
 
-    def profile(self, progress: Progress = no_progress) -> CausalProfile:
-        """By how much sooner the run would end if one thing alone were faster."""
+    def profile(
+        self, progress: Progress = no_progress, least_ns: float = _LEAST_NS
+    ) -> CausalProfile:
+        """By how much sooner the run would end if one thing alone were faster.
+
+        Fields and lines are left out that cannot save ``least_ns``, twice as fast or
+        free.
+        """
         known = self._made(stage(progress, 0.0, 0.3))
-        scenarios = list(self._scenarios(known, stage(progress, 0.3, 0.4)))
+        scenarios = list(self._scenarios(known, stage(progress, 0.3, 0.38)))
+        part = stage(progress, 0.38, 0.4)
+        scenarios = _worth_a_walk(known, scenarios, least_ns, part)
         size = max(_BLOCK_BYTES // (8 * max(known.graph.nodes, 1)), 1)
         gains: list[Gain] = []
         for low in range(0, len(scenarios), size):
@@ -381,7 +390,7 @@ class WhatIfIndex:
         for number, scenario in enumerate(some):
             rest = stage(progress, 0.7 + 0.3 * number / len(some), 1.0)
             end = float(ends[number])
-            if abs(end - self._trace.end_ns) < _LEAST_NS:
+            if self._trace.end_ns - end < _LEAST_NS:
                 continue
             why = _NO_PROOF
             if not scenario.is_line:
@@ -419,6 +428,18 @@ def _refuse_parts(trace: Trace) -> None:
 def _alone(weight: Floats) -> Scenarios:
     """A scenario of one machine, on which no line is faster."""
     return Scenarios(weight[:, None], np.full(1, -1), np.ones(1))
+
+
+def _worth_a_walk(
+    known: _Known, scenarios: list[_Scenario], least_ns: float, progress: Progress
+) -> list[_Scenario]:
+    """The scenarios of what can save that much, by the longest path."""
+    path = longest_path(known.graph, known.weight, progress)
+    saved: dict[str, float] = {}
+    for scenario in scenarios:
+        most = path.most_saved(scenario.weight, scenario.line, scenario.factor)
+        saved[scenario.what] = max(most, saved.get(scenario.what, 0.0))
+    return [scenario for scenario in scenarios if saved[scenario.what] >= least_ns]
 
 
 def _unsure_by_nature(changes: tuple[Change, ...]) -> str:
