@@ -156,6 +156,17 @@ def test_of_a_run_without_ops_there_is_nothing_to_say(diagnosed):
     assert diagnosed(source) == []
 
 
+def test_a_long_run_that_found_itself_right_is_not_executed_again(monkeypatch):
+    """A run that found itself wrong is, and says what is."""
+    monkeypatch.setattr("kernbench.replay.diagnosis.wrong.MOST_EXECUTED", 5)
+    traces = Path(__file__).parents[3] / "traces"
+    told = kernbench("trace", "diagnose", str(traces / "matmul.msgpack")).output
+    assert "unchecked: all outputs are right as the run itself found; 152 ops" in told
+    told = kernbench("trace", "diagnose", str(traces / "fault_wrong_root.msgpack"))
+    assert "x: 84 of 128 elements are wrong" in told.output
+    assert "executed again" not in told.output
+
+
 def test_what_cannot_be_checked_is_said(diagnosed):
     findings = diagnosed(FOUR_PES.replace("BODY", BODY), "--no-data")
     titles = [f["title"] for f in findings if f["kind"] == "unchecked"]
