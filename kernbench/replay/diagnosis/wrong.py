@@ -25,6 +25,8 @@ from kernbench.trace.hops import kernel_lines
 _LINE = re.compile(r"[^\s'\"(),]+\.py:\d+")
 _SEND = re.compile(r"\btl\.send\(")
 _UNKNOWN = "?"
+_LIBRARY = "kernbench/ccl/"
+"""Where the lines of collectives are that everybody calls."""
 _DEPTH = 32
 """Ops deep that the chain of an element is followed."""
 _LINES = 4
@@ -226,11 +228,14 @@ def _suspects(chain: Blame, parting: Parting | None) -> tuple[str, ...]:
     """Kernel lines, the most suspicious first.
 
     What the chain's own notes say comes first, then where it parts from that of a right
-    element, then who wrote it, from the last op back.
+    element, then who wrote it, from the last op back, the shipped collectives last.
     """
     noted = [link.op.site for link in reversed(chain.links) if link.notes]
     differing = [] if parting is None else [d.site for d in parting.differences]
-    wrote = [link.op.site for link in chain.links]
+    wrote = sorted(
+        (link.op.site for link in chain.links),
+        key=lambda site: site.startswith(_LIBRARY),
+    )
     known = [site for site in (*noted, *differing, *wrote) if _known(site)]
     return tuple(dict.fromkeys(known))[:_LINES]
 
