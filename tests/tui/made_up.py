@@ -62,7 +62,7 @@ class MadeUp:
         progress(0.5)
         return Slack(float(position), False, "it is made up")
 
-    def profile(self, progress: Progress) -> CausalProfile:
+    def profile(self, progress: Progress, least_ns: float = 0.0) -> CausalProfile:
         """The gains that it was given."""
         progress(0.5)
         return CausalProfile(END_NS, self._gains)

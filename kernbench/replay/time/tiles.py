@@ -11,7 +11,7 @@ import numpy as np
 
 from kernbench.common.arrays import Floats, Ints
 from kernbench.common.messages import Wait
-from kernbench.common.progress import Progress, computed_beside, no_progress
+from kernbench.common.progress import Progress, computed_beside, no_progress, stage
 from kernbench.replay.text import count_text, time_text
 from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.replay.time.op_classes import (
@@ -274,7 +274,7 @@ class TileIndex:
         self, t0: float, t1: float, limit: int = 64, progress: Progress = no_progress
     ) -> TileWindow:
         """The tiles in some stage in [t0, t1) ns, of the first ``limit`` composites."""
-        self.prepare(progress)
+        self.prepare(stage(progress, 0.0, 0.5))
         columns = self._trace.op_columns
         rows = self._trace.order[self.positions]
         inside = (columns.t_start[rows] < t1) & (columns.t_end[rows] > t0)
@@ -282,7 +282,7 @@ class TileIndex:
         listed = found[:limit]
         shown = []
         for number, position in enumerate(listed):
-            progress(number / len(listed))
+            progress(0.5 + 0.5 * number / len(listed))
             composite = self.composite_at(position)
             if composite is not None:
                 running = tiles_running(composite, t0, t1)

@@ -336,7 +336,7 @@ def test_without_a_gain_it_says_so(made_up, monkeypatch) -> None:
 def test_why_there_is_none_is_said_in_lines_that_fit(monkeypatch) -> None:
     why = "this trace was cut from another, so when its run would end cannot be told"
 
-    def profile(*_: object) -> NoReturn:
+    def profile(*_: object, **__: object) -> NoReturn:
         raise KernbenchError(why)
 
     monkeypatch.setattr(MadeUp, "profile", profile)
