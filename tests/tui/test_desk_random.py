@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 
 import pytest
 from desks import SIZES, DeskBench, PromptRunner, session_of, text_of, waiting
+from made_up import MadeUp
 from pace import first_fast
 
 from kernbench.errors import KernbenchError
@@ -167,13 +169,17 @@ class Hand:
         self.last = call
 
 
-@pytest.fixture
-def made_up() -> None:
-    """Predictions are real here, as ``untouched`` is made before any test."""
+@pytest.fixture(scope="module", autouse=True)
+def made_up() -> Iterator[MadeUp]:
+    """The predictor of all traces, also of ``untouched``, which lives as long."""
+    predictor = MadeUp()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kernbench.replay.index.WhatIfIndex", lambda _: predictor)
+        yield predictor
 
 
 @pytest.fixture(scope="module", params=first_fast(TRACES))
-def untouched(request: pytest.FixtureRequest) -> ReplaySession:
+def untouched(request: pytest.FixtureRequest, made_up: MadeUp) -> ReplaySession:
     """A session whose index has answered to fresh desks only."""
     return session_of(request.param)
 

@@ -77,6 +77,7 @@ def test_a_rescale_that_is_skipped_once_is_named_by_its_count(diagnosed):
     assert "ran 24 times, and 8 times it was left out" in second["title"]
 
 
+@pytest.mark.slow
 def test_a_tile_that_is_loaded_twice_is_named(diagnosed):
     findings = diagnosed(ATTENTION.replace(AT, ONE_OFF), "--set", "pes=8")
     odd = [finding for finding in findings if finding["kind"] == "odd"]
@@ -87,6 +88,7 @@ def test_a_tile_that_is_loaded_twice_is_named(diagnosed):
     assert findings[1] == odd[0]
 
 
+@pytest.mark.slow
 def test_the_right_kernel_is_slow_at_most(diagnosed):
     findings = diagnosed(ATTENTION, "--set", "pes=8")
     assert {finding["kind"] for finding in findings} == {"slow"}
@@ -123,6 +125,7 @@ def test_a_line_that_one_pe_leaves_out_is_named(diagnosed):
     assert "ran 0 times on sip0.cube0.pe2, and 1 time on 3 other PEs" in odd["title"]
 
 
+@pytest.mark.slow
 def test_two_pes_that_load_one_row_are_named(diagnosed):
     twice = BODY.replace("x_ptr + pe", "x_ptr + (2 if pe == 1 else pe)")
     _, odd, *_ = diagnosed(FOUR_PES.replace("BODY", twice))
@@ -130,6 +133,7 @@ def test_two_pes_that_load_one_row_are_named(diagnosed):
     assert "touched the same bytes on" in odd["title"]
 
 
+@pytest.mark.slow
 def test_bytes_that_nobody_wrote_are_wrong_and_name_their_line(diagnosed):
     unwritten = """
     x = tl.load(y_ptr + pe * n * 4, (n,), "f32")
@@ -143,6 +147,7 @@ def test_bytes_that_nobody_wrote_are_wrong_and_name_their_line(diagnosed):
     assert first["lines"] == [line_of("x = tl.load(y_ptr")]
 
 
+@pytest.mark.slow
 def test_an_error_that_ends_the_run_comes_first(diagnosed):
     raising = BODY.replace("tl.mul(", "1 / (pe - 2) and tl.mul(")
     first, *_ = diagnosed(FOUR_PES.replace("BODY", raising))
@@ -177,6 +182,7 @@ def test_what_cannot_be_checked_is_said(diagnosed):
     assert all("record the run again with data" in title for title in titles)
 
 
+@pytest.mark.slow
 def test_loads_and_compute_that_take_turns_are_told(diagnosed):
     turns = """
     for i in range(8):

@@ -16,7 +16,11 @@ from kernbench.replay.whatif.machine import Machine, recorded_links, ways_of
 from kernbench.topology import recorded_spec
 from kernbench.trace import Trace
 
-TRACES = sorted((Path(__file__).parents[3] / "traces").glob("*.msgpack"))
+TRACES = sorted(
+    (Path(__file__).parents[3] / "traces").glob("*.msgpack"),
+    key=lambda path: (path.stem != "fault_wrong_root", path),
+)
+"""The first is of a small machine."""
 NAMES = [path.stem for path in TRACES]
 
 
@@ -25,7 +29,7 @@ def gains(path: Path, least_ns: float) -> list[Gain]:
     return list(Index(Trace.open(path)).whatif.profile(least_ns=least_ns).gains)
 
 
-@pytest.mark.parametrize("path", first_fast(TRACES, fast=2), ids=NAMES)
+@pytest.mark.parametrize("path", first_fast(TRACES), ids=NAMES)
 def test_all_that_saves_much_is_told_and_told_the_same(path: Path) -> None:
     every = gains(path, 0.0)  # all are walked
     much = every[len(every) // 3].saved_ns

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from bench import TRACES, PaneBench
+from pace import first_fast
 
 from kernbench.perf.make_trace import make_trace
 from kernbench.replay.commands import GOTO
@@ -38,7 +39,9 @@ def claimed(bench: PaneBench) -> str | None:
     return found
 
 
-@pytest.mark.parametrize("trace", ["fault_wrong_root", "matmul", "fault_overflow"])
+@pytest.mark.parametrize(
+    "trace", first_fast(["fault_wrong_root", "matmul", "fault_overflow"])
+)
 def test_the_diagnosis_has_a_row_a_finding_in_order(trace: str) -> None:
     bench = PaneBench(StatsPane, trace, 0, 300, 200)
     head, *rows = bench.lines
@@ -67,6 +70,7 @@ def test_enter_goes_to_findings_in_turn() -> None:
     assert "whatif" in led
 
 
+@pytest.mark.slow
 def test_a_finding_claims_what_its_command_proves() -> None:
     bench = PaneBench(StatsPane, "fault_missing_wait", 0, 80, 200)
     assert claimed(bench) == "race 1"
@@ -92,6 +96,7 @@ def test_while_nothing_was_found_yet_it_does_not_say_that_nothing_is_wrong() -> 
     assert bench.lines == [f" computing {DIAGNOSE_TIME.name}: 50%  Esc cancels"]
 
 
+@pytest.mark.slow
 def test_a_long_trace_is_diagnosed_when_somebody_says_so(tmp_path: Path) -> None:
     path = tmp_path / "long.msgpack"
     make_trace(path, 25_000)
