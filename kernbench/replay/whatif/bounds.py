@@ -8,16 +8,17 @@ to know when each moment would come.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from kernbench.common.arrays import Floats, Ints
-from kernbench.common.progress import Progress
+from kernbench.common.progress import Progress, computed_beside
 from kernbench.replay.whatif.graph import Graph
 
-_NODES = 1 << 8
-"""Nodes that Python goes back over between two calls of progress, 1 ms."""
+_NODES = 1 << 6
+"""Nodes that Python goes back over between two calls of progress, 2 ms."""
 
 _ROUNDING_NS = 1e-3
 """More than what sums over a path can be off by."""
@@ -75,10 +76,8 @@ def _edges_back(graph: Graph, weight: Floats, progress: Progress) -> list[int]:
     """The edges of the path, from the last one back."""
     if not len(graph.last) or not len(graph.effect):
         return []
-    is_first = np.diff(graph.effect, prepend=-1) != 0
-    bounds = np.append(np.flatnonzero(is_first), len(graph.effect))
-    run_of_node = np.full(graph.nodes, -1, np.int64)
-    run_of_node[graph.effect[bounds[:-1]]] = np.arange(len(bounds) - 1)
+    find = partial(_edges_into, graph)
+    run_of_node, bounds = computed_beside(find, progress, 0.0)
     node = int(graph.last[np.argmax(graph.times[graph.last])])
     end = max(float(graph.times[node]), 1e-12)
     found: list[int] = []
@@ -92,3 +91,12 @@ def _edges_back(graph: Graph, weight: Floats, progress: Progress) -> list[int]:
         found.append(edge)
         node = int(graph.cause[edge])
     return found
+
+
+def _edges_into(graph: Graph) -> tuple[Ints, Ints]:
+    """By node the number of its run of edges, -1: none; and the bounds of all runs."""
+    is_first = np.diff(graph.effect, prepend=-1) != 0
+    bounds = np.append(np.flatnonzero(is_first), len(graph.effect))
+    run_of_node = np.full(graph.nodes, -1, np.int64)
+    run_of_node[graph.effect[bounds[:-1]]] = np.arange(len(bounds) - 1)
+    return run_of_node, bounds

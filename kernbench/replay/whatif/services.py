@@ -58,7 +58,7 @@ class Services(NamedTuple):
 
 def services_of(trace: Trace, table: Weights, progress: Progress) -> Services:
     """What the engines take for each op of a trace."""
-    found = _Finder(trace, table)
+    found = computed_beside(partial(_Finder, trace, table), progress, 0.0)
     count = max(len(trace.order), 1)
     for block in trace.param_blocks():
         if not len(block.rows):
