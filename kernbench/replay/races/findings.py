@@ -66,7 +66,6 @@ _PLACES_NAMED = 1 << 12
 
 HARMFUL = "harmful"
 BENIGN = "benign in this run"
-MEETS = "they meet"
 NOT_FLIPPED = "cannot be flipped"
 
 
@@ -74,10 +73,11 @@ NOT_FLIPPED = "cannot be flipped"
 class Verdict:
     """What re-runs said of a race.
 
-    ``kind`` is HARMFUL or BENIGN where the order was flipped, MEETS where the two were
-    in flight together at least, or NOT_FLIPPED. ``detail`` says more of it, as the
-    first element that comes out otherwise. Op ``op`` was held back by ``delay_ns`` in
-    the last of so many ``runs``.
+    ``kind`` is HARMFUL or BENIGN where the order was flipped, or NOT_FLIPPED.
+    ``detail`` says more of it, as the first element that comes out otherwise. Op ``op``
+    was held back by ``delay_ns`` in the last of so many ``runs``. ``no_delay`` is there
+    if no re-run flipped the order, and says why: then the recorded ops were executed in
+    the other order.
     """
 
     kind: str
@@ -85,6 +85,7 @@ class Verdict:
     op: int
     delay_ns: float
     runs: int
+    no_delay: str = ""
 
     @property
     def text(self) -> str:
@@ -162,7 +163,14 @@ def headline(found: Finding) -> str:
 def _proof_line(proof: Verdict) -> str:
     """What came of a race that was tried out."""
     held = f"op {proof.op:,} held back by {time_text(proof.delay_ns)}"
-    return f"  {proof.text} (re-run with {held})"
+    if not proof.no_delay:
+        return f"  {proof.text} (re-run with {held})"
+    if proof.kind == NOT_FLIPPED:
+        return f"  {proof.text}: {proof.no_delay} (re-run with {held})"
+    return (
+        f"  {proof.text} (the same ops executed in the other order, which nothing "
+        f"forbids; a re-run with {held} does not bring it: {proof.no_delay})"
+    )
 
 
 class Hazards:

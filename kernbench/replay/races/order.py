@@ -27,9 +27,10 @@ class Order(NamedTuple):
     An access is issued by call ``number`` of PE ``pe`` (-1: by no kernel), and it is
     done when that PE's call ``done`` has returned. Of a payload that was taken by
     another PE that is also known when call ``taken`` of PE ``taker`` has returned.
-    Accesses of one ``lane`` >= 0 are in order. ``is_sent``: it reads what is sent,
-    before a later op of its PE may write there. ``early`` are pairs that a credit which
-    came too early leaves unordered.
+    Accesses of one ``lane`` >= 0 are in order; if they are not ``in_turn``, as those of
+    a DMA, only where they share bytes. ``is_sent``: it reads what is sent, before a
+    later op of its PE may write there. ``early`` are pairs that a credit which came too
+    early leaves unordered.
     """
 
     pe: Ints
@@ -39,6 +40,7 @@ class Order(NamedTuple):
     taker: Ints
     taken: Ints
     lane: Ints
+    in_turn: Bools
     is_sent: Bools
     clock: Ints
     table: Ints
@@ -156,6 +158,7 @@ def _without_clocks(
         taker,
         when,
         lane,
+        ~of_dma,
         is_sent,
         nothing,
         nothing,

@@ -1,10 +1,12 @@
 """A race tried out: the run again, with the earlier op held back until the order flips.
 
-What runs is given from outside (``Rerun``), since replay simulates nothing.
+What runs is given from outside (``Rerun``), since replay simulates nothing. Where no
+delay flips the order, the recorded ops are executed in the other one (flipped.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
@@ -19,12 +21,12 @@ from kernbench.replay.races.calls import named
 from kernbench.replay.races.findings import (
     BENIGN,
     HARMFUL,
-    MEETS,
     NOT_FLIPPED,
     Finding,
     Findings,
     Verdict,
 )
+from kernbench.replay.races.flipped import Flipper
 from kernbench.replay.text import number_text, time_text
 from kernbench.replay.whatif.proof import Rerun
 from kernbench.sim_engine.event_log import Shard
@@ -43,6 +45,10 @@ _MANY_SLOTS = "pe.dma.outstanding=64"
 _ENDED = "the changed run ended with "
 """What an error says of a run that ended otherwise than it was recorded."""
 
+_KEPT = "what is between the two keeps them in order"
+
+_Contents: TypeAlias = Callable[[Shard], Array]
+"""The bytes of a shard at the end of a run; 0 where nothing was ever written."""
 
 _Place: TypeAlias = tuple[str, str, str, int]
 """A PE, what it calls, and the file and the number of the line."""
@@ -66,59 +72,111 @@ def prove_findings(
     """Findings whose first ``count`` races were tried out; raises what ``rerun``
     raises.
     """
+    prover = RaceProver(trace, rerun)
     rows = []
     proved = 0
     for found in findings.rows:
         if found.is_race and proved < count:
             part = stage(progress, proved / count, (proved + 1) / count)
-            proof = prove_race(trace, found, rerun, part)
-            found = replace(found, proof=proof)
+            found = replace(found, proof=prover.verdict(found, part))
             proved += 1
         rows.append(found)
     return replace(findings, rows=tuple(rows))
 
 
-def prove_race(
-    trace: Trace, found: Finding, rerun: Rerun, progress: Progress = no_progress
-) -> Verdict:
-    """Hold the earlier op of a race back, for longer and longer, until it comes behind.
+class RaceProver:
+    """Tries out the races of a trace, of which it executes the recorded run once."""
 
-    Raises what ``rerun`` raises, but for a run that ends otherwise.
-    """
-    assert found.other is not None  # it is a race
-    first = found.other.op
-    second = found.op.op
-    trials = _trials(found)
-    met = ""
-    for run, (spec, delay_ns) in enumerate(trials, 1):
-        progress((run - 1) / len(trials))
+    def __init__(self, trace: Trace, rerun: Rerun) -> None:
+        self._trace = trace
+        self._rerun = rerun
+        self._history = History(trace)
+        self._flipper = Flipper(trace, self._history)
+
+    def verdict(self, found: Finding, progress: Progress = no_progress) -> Verdict:
+        """Hold the earlier op of a race back, for longer and longer, until it comes
+        behind; if it never does, execute the ops in the other order.
+
+        Raises what ``rerun`` raises, but for a run that ends otherwise.
+        """
+        assert found.other is not None  # it is a race
+        first = found.other.op
+        trials = _trials(found)
+        why = "the later op comes later by as much as the earlier one is held back"
+        for run, (spec, delay_ns) in enumerate(trials, 1):
+            progress((run - 1) / (len(trials) + 1))
+            try:
+                new = Trace.open(self._rerun(spec, ((first, delay_ns),)))
+            except KernbenchError as error:
+                _, is_end, how = str(error).partition(_ENDED)
+                if not is_end:
+                    raise
+                text = f"the run ends with {how}"
+                return Verdict(HARMFUL, text, first, delay_ns, run)
+            both = _both(self._trace, new, first, found.op.op)
+            if both is None:
+                continue
+            before, behind = both
+            if before.t_start > behind.t_start:
+                part = stage(progress, run / (len(trials) + 1), 1.0)
+                differs = self._difference(_contents_of(new, part), part)
+                kind = HARMFUL if differs else BENIGN
+                with_spec = [f"with {field}" for field in spec]
+                detail = " ".join([text for text in (differs, *with_spec) if text])
+                return Verdict(kind, detail, first, delay_ns, run)
+            if before.t_end > behind.t_start:
+                ns = time_text(before.t_end - behind.t_start)
+                why = (
+                    f"op {found.op.op:,} starts {ns} before op {first:,} ends; here "
+                    "each takes effect as it starts"
+                )
+        tried = Verdict(NOT_FLIPPED, "", first, trials[-1][1], len(trials), why)
+        return self._executed(tried, found.op.op, stage(progress, 0.9, 1.0))
+
+    def _executed(self, tried: Verdict, second: int, progress: Progress) -> Verdict:
+        """What comes of the other order, into which no delay has brought the ops."""
         try:
-            new = Trace.open(rerun(spec, ((first, delay_ns),)))
+            part = stage(progress, 0.0, 0.6)
+            memory = self._flipper.memory(tried.op, second, part)
         except KernbenchError as error:
-            _, is_end, why = str(error).partition(_ENDED)
-            if not is_end:
-                raise
-            text = f"the run ends with {why}"
-            return Verdict(HARMFUL, text, first, delay_ns, run)
-        both = _both(trace, new, first, second)
-        if both is None:
-            continue
-        before, behind = both
-        if before.t_start > behind.t_start:
-            differs = first_difference(trace, new, progress)
-            kind = HARMFUL if differs else BENIGN
-            with_spec = [f"with {field}" for field in spec]
-            detail = " ".join([text for text in (differs, *with_spec) if text])
-            return Verdict(kind, detail, first, delay_ns, run)
-        if before.t_end > behind.t_start:
-            ns = time_text(before.t_end - behind.t_start)
-            met = (
-                f"op {second:,} starts {ns} before op {first:,} ends; here each takes "
-                "effect as it starts, in the order of issue, and on a machine not"
-            )
-    kind = MEETS if met else NOT_FLIPPED
-    why = met or "the later op comes later by as much as the earlier one is held back"
-    return Verdict(kind, why, first, trials[-1][1], len(trials))
+            return replace(tried, kind=HARMFUL, detail=str(error))
+        if memory is None:
+            return replace(tried, no_delay=_KEPT)
+
+        steps = self._history.steps
+
+        def contents(shard: Shard) -> Array:
+            place = (shard.space, shard.addr, shard.nbytes)
+            written = self._history.read(steps, *place).written
+            found = memory.view(shard.space, shard.addr, (shard.nbytes,), "u8")
+            return np.where(written, found, 0).astype(np.uint8)
+
+        differs = self._difference(contents, stage(progress, 0.6, 1.0))
+        kind = HARMFUL if differs else BENIGN
+        return replace(tried, kind=kind, detail=differs)
+
+    def _difference(self, new: _Contents, progress: Progress) -> str:
+        """The first element of a tensor of the host that is another in ``new``:
+        ``c[3,17] 0.25 -> 0``; "" if there is none.
+
+        Tensors that the bench has expected something of come first.
+        """
+        trace = self._trace
+        expected = {row.tensor for row in trace.expects}
+        shards = [shard for shard in trace.shards() if shard.va]
+        shards.sort(key=lambda shard: shard.tensor not in expected)
+        old = _contents_of(trace, progress, self._history)
+        for shard in shards:
+            before = old(shard)
+            after = new(shard)
+            changed = np.flatnonzero(before != after)
+            if len(changed):
+                dtype = np_dtype(shard.dtype)
+                element = int(changed[0]) // dtype.itemsize
+                both = (before.view(dtype), after.view(dtype))
+                values = (number_text(each[element]) for each in both)
+                return f"{_element(shard, element)} {' -> '.join(values)}"
+        return ""
 
 
 def _trials(found: Finding) -> list[tuple[tuple[str, ...], float]]:
@@ -202,36 +260,20 @@ def _addresses(record: OpRecord) -> tuple[tuple[str, int], ...]:
 # -- what comes of it -----------------------------------------------------------------
 
 
-def first_difference(trace: Trace, new: Trace, progress: Progress = no_progress) -> str:
-    """The first element of a tensor of the host that is another at the end of a new
-    run: ``c[3,17] 0.25 -> 0``; "" if there is none.
+def _contents_of(
+    trace: Trace, progress: Progress, history: History | None = None
+) -> _Contents:
+    """What a shard holds at the end of a trace, which is executed for it."""
+    executed = history or History(trace)
+    executed.prepare(progress)
 
-    Tensors that the bench has expected something of come first. Executes both.
-    """
-    expected = {row.tensor for row in trace.expects}
-    shards = [shard for shard in trace.shards() if shard.va]
-    shards.sort(key=lambda shard: shard.tensor not in expected)
-    before = History(trace)
-    after = History(new)
-    before.prepare(stage(progress, 0.0, 0.5))
-    after.prepare(stage(progress, 0.5, 1.0))
-    for shard in shards:
-        old = _contents(before, len(trace.order), shard)
-        other = _contents(after, len(new.order), shard)
-        changed = np.flatnonzero(old.view(np.uint8) != other.view(np.uint8))
-        if len(changed):
-            element = int(changed[0]) // old.itemsize
-            values = (number_text(each[element]) for each in (old, other))
-            return f"{_element(shard, element)} {' -> '.join(values)}"
-    return ""
+    def contents(shard: Shard) -> Array:
+        found = executed.read(
+            executed.steps, shard.space, shard.addr, shard.nbytes, progress
+        )
+        return np.where(found.written, found.values, 0).astype(np.uint8)
 
-
-def _contents(history: History, ops: int, shard: Shard) -> Array:
-    """The elements of a shard at the end, flat; 0 where nothing was ever written."""
-    steps = history.executed(ops - 1)
-    found = history.read(steps, shard.space, shard.addr, shard.nbytes)
-    values = np.where(found.written, found.values, 0).astype(np.uint8)
-    return values.view(np_dtype(shard.dtype))
+    return contents
 
 
 def _element(shard: Shard, number: int) -> str:

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from two_pes import text_of
 
 from kernbench.cli import main
-from kernbench.replay.races.findings import BENIGN, HARMFUL, MEETS
+from kernbench.replay.races.findings import BENIGN, HARMFUL, NOT_FLIPPED
 from kernbench.runtime_api import run_bench
 
 STORES_OF_BOTH = (
@@ -58,15 +58,45 @@ def test_a_consumer_that_came_late_by_luck_is_harmful(proved):
     assert (proof["kind"], proof["detail"]) == (HARMFUL, "y[1,0] 1 -> 0")
 
 
-def test_a_load_that_nobody_waits_for_meets_its_use_once_it_is_held_back(proved):
+def test_a_load_that_nobody_waits_for_is_executed_behind_its_use(proved):
+    """Ops of one PE stay in order whatever is held back; bytes nobody wrote are NaN."""
     (proof,) = proved(
         "other = tl.full((64,), 1.0, 'f32')",
         "got = tl.load(x + pe * 256, (64,), 'f32', wait=False)",
         "for _ in range(64): other + other",
         "tl.store(y + pe * 256, got + got)",
     )
-    assert (proof["kind"], proof["runs"]) == (MEETS, 1)
-    assert "before op" in proof["detail"]
+    assert (proof["kind"], proof["detail"]) == (HARMFUL, "y[0,0] 0 -> nan")
+    assert proof["runs"] == 1
+    assert "before op" in proof["no_delay"]
+
+
+def test_what_no_delay_turns_round_is_executed_the_other_way(proved):
+    """The message of the first PE leaves behind its stores, whatever they wait for."""
+    proofs = proved(
+        "one = tl.full((64,), 1.0 + 4 * pe, 'f32')",
+        "if pe == 0: tl.store(x, one, wait=False)",
+        "if pe == 0: tl.store(x, one, wait=False)",
+        "if pe == 0: tl.send('E', one)",
+        "if pe == 1: tl.recv('W', (64,), 'f32')",
+        "if pe == 1: tl.store(x, one)",
+    )
+    assert {(proof["kind"], proof["detail"]) for proof in proofs} == {
+        (HARMFUL, "x[0,0] 5 -> 1")
+    }
+    assert any(proof["no_delay"] for proof in proofs)
+
+
+def test_what_nothing_turns_round_says_so(proved):
+    """The load reads what the store writes, and is waited for: the store is done."""
+    (proof,) = proved(
+        "one = tl.full((64,), 1.0, 'f32')",
+        "if pe == 0: tl.store(x, one, wait=False)",
+        "got = tl.load(x + pe * 256, (64,), 'f32')",
+        "tl.add(one, got, out=one)",
+    )
+    assert proof["kind"] == NOT_FLIPPED
+    assert proof["no_delay"] == "what is between the two keeps them in order"
 
 
 def test_what_waits_for_a_dma_slot_is_flipped_where_there_are_more(proved):
