@@ -41,15 +41,8 @@ from kernbench.replay.whatif.fields import (
     with_changes,
 )
 from kernbench.replay.whatif.graph import Graph, build_graph
-from kernbench.replay.whatif.machine import (
-    DramTimes,
-    LinkTimes,
-    Machine,
-    Ways,
-    links_with,
-    recorded_links,
-    ways_of,
-)
+from kernbench.replay.whatif.links import ChangedLinks, LinkTimes, recorded_links
+from kernbench.replay.whatif.machine import DramTimes, Machine, Ways, ways_of
 from kernbench.replay.whatif.slack import STEP_NS, Slack, slacks, tried_out
 from kernbench.replay.whatif.turns import Turns
 from kernbench.replay.whatif.walk import Late, Levels, Scenarios
@@ -94,6 +87,7 @@ class _Known(NamedTuple):
     spec: TopologySpec
     ways: Ways
     links: LinkTimes
+    changed_links: ChangedLinks
     graph: Graph
     levels: Levels
     queues: Queues
@@ -255,7 +249,10 @@ class WhatIfIndex:
             recorded = computed_beside(on_it, progress, 1.0)
             find = partial(Queues, graph, recorded, levels.place)
             queues = computed_beside(find, progress, 1.0)
-            self._known = _Known(spec, ways, links, graph, levels, queues, recorded)
+            changed = ChangedLinks(trace, spec)
+            self._known = _Known(
+                spec, ways, links, changed, graph, levels, queues, recorded
+            )
         return self._known
 
     def _weight(
@@ -287,7 +284,7 @@ class WhatIfIndex:
         if of_links not in self._built:
             if len(self._built) == _MACHINES:
                 self._built.clear()
-            self._built[of_links] = links_with(self._trace, spec)
+            self._built[of_links] = known.changed_links.with_(spec)
         return self._built[of_links]
 
     # -- what comes of it --

@@ -15,10 +15,10 @@ import numpy as np
 
 from kernbench.common.arrays import Array, Floats, Ints
 from kernbench.common.exact_time import TICK_NS, cycles_ns, exact_ns, exact_times
-from kernbench.topology import build_topology
+from kernbench.replay.whatif.links import LinkTimes
 from kernbench.topology.spec import HbmSpec, TopologySpec
 from kernbench.trace import Trace
-from kernbench.trace.hops import edges_between, flat_paths, header_times
+from kernbench.trace.hops import edges_between, flat_paths
 
 
 class Ways(NamedTuple):
@@ -55,43 +55,6 @@ def ways_of(trace: Trace) -> Ways:
         first_node=nodes[np.where(known, begins, -1)],
         last_node=nodes[np.where(known, last, -1)],
     )
-
-
-class LinkTimes(NamedTuple):
-    """By link, and last of one that is not known: bytes a ns, and ns of a header.
-
-    A header's time is that over the wire and past the node behind it.
-    """
-
-    speed: Floats
-    header: Floats
-
-
-def recorded_links(trace: Trace) -> LinkTimes:
-    """The links as a trace has recorded them."""
-    speed = np.append(trace.edges.bandwidth_gbs[:], np.inf)
-    return LinkTimes(speed, np.append(header_times(trace), 0.0))
-
-
-def links_with(trace: Trace, spec: TopologySpec) -> LinkTimes | None:
-    """The links of the same machine with the numbers of ``spec``.
-
-    None if that machine has other nodes or links.
-    """
-    graph = build_topology(spec)
-    index = trace.node_index
-    edges = graph.edges
-    src = np.array([index.get(edge.src, -1) for edge in edges])
-    dst = np.array([index.get(edge.dst, -1) for edge in edges])
-    if not np.array_equal(src, trace.edges.src[:]):
-        return None
-    if not np.array_equal(dst, trace.edges.dst[:]):
-        return None
-    speed = np.array([edge.bandwidth_gbs for edge in edges])
-    wire = np.array([edge.distance_mm for edge in edges]) * spec.system.ns_per_mm
-    overhead = np.array([graph.nodes[edge.dst].overhead_ns for edge in edges])
-    header = exact_times(wire + overhead)
-    return LinkTimes(np.append(speed, np.inf), np.append(header, 0.0))
 
 
 class DramTimes:

@@ -12,7 +12,7 @@ from kernbench.replay.whatif.fields import (
     with_changes,
 )
 from kernbench.replay.whatif.index import OF_LINKS, WhatIfIndex
-from kernbench.replay.whatif.machine import links_with, recorded_links
+from kernbench.replay.whatif.links import links_with, recorded_links
 from kernbench.runtime_api import run_bench
 from kernbench.topology import recorded_spec
 from kernbench.topology.spec import TopologySpec

@@ -1,0 +1,103 @@
+"""The links of a machine with another number, against those of that machine built."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from kernbench.replay.whatif.fields import (
+    Change,
+    all_fields,
+    parse_change,
+    value_of,
+    with_changes,
+)
+from kernbench.replay.whatif.index import OF_LINKS
+from kernbench.replay.whatif.links import ChangedLinks, links_with
+from kernbench.runtime_api import run_bench
+from kernbench.topology import recorded_spec
+from kernbench.trace import Trace
+
+MACHINES = {
+    "shipped": {},
+    "one cube": {
+        "system.sips.count": 1,
+        "sip.cube_mesh.w": 1,
+        "sip.cube_mesh.h": 1,
+    },
+    "a column": {"sip.cube_mesh.w": 1, "sip.cube_mesh.h": 3, "cube.pes": 4},
+    "a row of cubes and more chiplets": {
+        "system.sips.count": 3,
+        "sip.cube_mesh.w": 5,
+        "sip.cube_mesh.h": 1,
+        "sip.io.count": 3,
+        "cube.pes": 2,
+    },
+}
+
+
+@pytest.fixture(scope="module", params=[*MACHINES])
+def trace(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("links") / "softmax.msgpack"
+    params = {"m": 16, "n": 32, "pes": 1}
+    spec = MACHINES[request.param]
+    if "cube.pes" in spec:
+        spec = {**spec, "cube.memory_map.slices_per_cube": spec["cube.pes"]}
+    run_bench("softmax", params=params, spec=spec, trace=path)
+    return Trace.open(path)
+
+
+def same(one, other):
+    """Whether both are the same links, or both none."""
+    if one is None or other is None:
+        return one is other
+    return all(map(np.array_equal, one, other))
+
+
+def test_each_field_that_links_depend_on_changes_them_as_a_machine_does(trace):
+    spec = recorded_spec(trace.spec)
+    changed = ChangedLinks(trace, spec)
+    seen = 0
+    for field in all_fields().values():
+        value = value_of(spec, field.path)
+        if not field.path.startswith(OF_LINKS) or not isinstance(value, float):
+            continue
+        change = Change(field, value * 2 + 1, field.path)
+        other = with_changes(spec, (change,))
+        assert same(changed.with_(other), links_with(trace, other)), field.path
+        seen += 1
+    assert seen == 20
+
+
+@pytest.mark.parametrize(
+    "text", ["sip.cube_mesh.h=2", "cube.size_mm.w=17", "system.ns_per_mm=0.5"]
+)
+def test_other_nodes_and_lengths_are_those_of_the_machine_built(trace, text):
+    change = parse_change(text)
+    spec = recorded_spec(trace.spec)
+    other = with_changes(spec, (change,))
+    found = ChangedLinks(trace, spec).with_(other)
+    assert same(found, links_with(trace, other))
+    assert not same(found, links_with(trace, spec))
+
+
+class AnotherLink:
+    """A trace whose first link has other bytes a ns than its spec says."""
+
+    def __init__(self, trace):
+        self._trace = trace
+        edges = trace.edges
+        columns = {field.name: getattr(edges, field.name) for field in fields(edges)}
+        speed = np.array(edges.bandwidth_gbs[:])
+        speed[0] *= 3
+        self.edges = replace(edges, **{**columns, "bandwidth_gbs": speed})
+
+    def __getattr__(self, name):
+        return getattr(self._trace, name)
+
+
+def test_links_that_are_not_of_their_spec_are_built(trace):
+    spec = recorded_spec(trace.spec)
+    other = with_changes(spec, (parse_change("cube.router.overhead_ns=9"),))
+    found = ChangedLinks(AnotherLink(trace), spec).with_(other)
+    assert same(found, links_with(trace, other))
