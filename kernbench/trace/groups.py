@@ -9,17 +9,24 @@ from kernbench.common.paged import paged
 from kernbench.trace.mapped import Column
 
 
+_SPREAD = 2
+"""Values up to so many times the number of rows are looked up in a table."""
+
+
 class Groups:
     """Which rows of a column hold a value, each in their order.
 
     ``keys`` are the values. Row i is i, or ``rows[i]`` where ``rows`` is given.
-    ``order`` has the rows sorted by value.
+    ``order`` has the rows sorted by value. Most keys number something, so there are few
+    more of them than rows: where those of each begin is in a table then, as a search
+    among millions of keys misses the cache at every step.
     """
 
     def __init__(self, keys: Column, rows: Array | None = None) -> None:
         values = np.asarray(keys)
         order = np.argsort(values, kind="stable").astype(np.uint32)
         self._keys = values[order]
+        self._begins = _begins(self._keys)
         self.order: Array = order
         if rows is not None:
             self.order = rows[order]
@@ -27,35 +34,64 @@ class Groups:
     def page(self) -> None:
         """Put large tables into files, see ``paged``: for those that are kept."""
         self._keys = paged(self._keys)
+        self._begins = paged(self._begins)
         self.order = paged(self.order)
 
     def of(self, value: int) -> Array:
         """The rows that hold ``value``."""
-        key = self._keys.dtype.type(value)
-        low = int(np.searchsorted(self._keys, key, "left"))
-        high = int(np.searchsorted(self._keys, key, "right"))
-        return self.order[low:high]
+        low, high = self._places(np.array([value]))
+        return self.order[int(low[0]) : int(high[0])]
 
     def first(self, values: Column) -> Ints:
         """For each of ``values`` the first row that holds it; -1 for none."""
         if not len(self._keys):
             return np.full(len(values), -1)
-        values = values.astype(self._keys.dtype)
-        place = np.searchsorted(self._keys, values)
-        place = np.minimum(place, len(self._keys) - 1)
-        rows = self.order[place].astype(np.int64)
-        return np.where(self._keys[place] == values, rows, -1)
+        low, high = self._places(np.asarray(values))
+        rows = self.order[np.minimum(low, len(self._keys) - 1)].astype(np.int64)
+        return np.where(low < high, rows, -1)
 
     def join(self, values: Column) -> tuple[Ints, Array]:
         """For each of ``values`` all rows that hold it, as two columns of pairs.
 
         They are places in ``values``, ascending, and the rows.
         """
-        values = values.astype(self._keys.dtype)
-        low = np.searchsorted(self._keys, values)
-        counts = np.searchsorted(self._keys, values, side="right") - low
+        low, high = self._places(np.asarray(values))
+        counts = high - low
         place = np.repeat(np.arange(len(values)), counts)
         return place, self.order[ranges(low, counts)]
+
+    def _places(self, values: Array) -> tuple[Ints, Ints]:
+        """Where the rows of each of ``values`` begin and end in ``order``."""
+        most = len(self._begins) - 2
+        in_table = (values >= 0) & (values <= most)
+        at = np.where(in_table, values, 0).astype(np.intp)
+        low = self._begins[at].astype(np.int64)
+        high = self._begins[np.minimum(at, most) + 1].astype(np.int64)
+        if not in_table.all():
+            others = values[~in_table].astype(self._keys.dtype)
+            low[~in_table] = np.searchsorted(self._keys, others)
+            high[~in_table] = np.searchsorted(self._keys, others, side="right")
+        return low, high
+
+
+def _begins(keys: Array) -> Array:
+    """By value from 0 on how many of ``keys``, which are sorted, are below it.
+
+    Up to the largest key, or that which is not many times their number.
+    """
+    if keys.dtype.kind not in "iu" or not len(keys):
+        return np.zeros(1, np.uint32)
+    most = min(int(keys[-1]), _SPREAD * len(keys))
+    if most < 0:
+        return np.zeros(1, np.uint32)
+    low = int(np.searchsorted(keys, keys.dtype.type(0)))
+    high = int(np.searchsorted(keys, keys.dtype.type(most), side="right"))
+    counts = np.bincount(keys[low:high].astype(np.intp), minlength=most + 1)
+    begins = np.empty(most + 2, np.uint32)
+    begins[0] = low
+    np.cumsum(counts, out=begins[1:])
+    begins[1:] += np.uint32(low)
+    return begins
 
 
 def ranges(firsts: Ints, counts: Ints) -> Ints:

@@ -271,7 +271,8 @@ class StallIndex:
         time = np.zeros((len(sites.texts), len(KINDS)))
         calls = np.zeros(len(sites.texts), np.int64)
         for pieces in self._pieces_by_pe(pes, begin, end, progress):
-            np.add.at(time, (sites.of_call[pieces.owner], pieces.kind), pieces.ns)
+            cell = sites.of_call[pieces.owner] * len(KINDS) + pieces.kind
+            time += np.bincount(cell, pieces.ns, time.size).reshape(time.shape)
             first_of_call = np.flatnonzero(np.diff(pieces.owner, prepend=-1))
             seen = sites.of_call[pieces.owner[first_of_call]]
             calls += np.bincount(seen, minlength=len(sites.texts))

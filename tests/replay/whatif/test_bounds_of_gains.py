@@ -12,7 +12,8 @@ from kernbench.replay.index import Index
 from kernbench.replay.whatif.answers import Gain
 from kernbench.replay.whatif.bounds import longest_path
 from kernbench.replay.whatif.graph import build_graph
-from kernbench.replay.whatif.machine import Machine, recorded_links, ways_of
+from kernbench.replay.whatif.links import recorded_links
+from kernbench.replay.whatif.machine import Machine, ways_of
 from kernbench.topology import recorded_spec
 from kernbench.trace import Trace
 

@@ -10,7 +10,8 @@ import pytest
 from kernbench.common.progress import no_progress
 from kernbench.replay.whatif.graph import build_graph
 from kernbench.replay.whatif.index import WhatIfIndex
-from kernbench.replay.whatif.machine import Machine, recorded_links, ways_of
+from kernbench.replay.whatif.links import recorded_links
+from kernbench.replay.whatif.machine import Machine, ways_of
 from kernbench.replay.whatif.walk import Late, Levels, Scenarios, walk_plain
 from kernbench.runtime_api import run_bench
 from kernbench.topology import load_spec, recorded_spec

@@ -8,7 +8,8 @@ import pytest
 from kernbench.common.progress import no_progress
 from kernbench.replay.whatif.certainty import Queues
 from kernbench.replay.whatif.graph import build_graph
-from kernbench.replay.whatif.machine import Machine, recorded_links, ways_of
+from kernbench.replay.whatif.links import recorded_links
+from kernbench.replay.whatif.machine import Machine, ways_of
 from kernbench.replay.whatif.slack import tried_out
 from kernbench.replay.whatif.turns import Turns
 from kernbench.replay.whatif.walk import Late

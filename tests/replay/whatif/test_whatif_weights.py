@@ -8,7 +8,8 @@ from kernbench.common.pe_commands import GemmCmd, MathCmd
 from kernbench.components.builtin.dram import Timing
 from kernbench.components.builtin.pe_gemm import first_tile_cycles, streaming_cycles
 from kernbench.replay.whatif import weights
-from kernbench.replay.whatif.machine import DramTimes, LinkTimes, Machine, Ways
+from kernbench.replay.whatif.links import LinkTimes
+from kernbench.replay.whatif.machine import DramTimes, Machine, Ways
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology import TopologySpec, load_spec, load_topology
 
