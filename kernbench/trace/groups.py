@@ -8,7 +8,6 @@ from kernbench.common.arrays import Array, Ints
 from kernbench.common.paged import paged
 from kernbench.trace.mapped import Column
 
-
 _SPREAD = 2
 """Values up to so many times the number of rows are looked up in a table."""
 

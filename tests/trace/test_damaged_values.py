@@ -474,3 +474,51 @@ def test_links_that_are_lost_serve_nobody(tmp_path, line):
     session.goto(4)
     with suppress(KernbenchError):
         assert json.dumps(as_data(session.run_line(line)))
+
+
+@pytest.fixture(scope="module")
+def tiles(tmp_path_factory):
+    """A small run with tiles in the array, as bytes."""
+    path = tmp_path_factory.mktemp("tiles") / "matmul.msgpack"
+    sizes = {"m": 32, "k": 32, "n": 32, "tile": 16, "pes": 2}
+    run_bench("matmul", params=sizes, spec=ONE_CUBE, trace=path)
+    return path.read_bytes()
+
+
+def with_schema_of(frames, row, other):
+    """Give an op the schema of another; True if they had two."""
+    (frame,) = (frame for frame in frames if frame[0] == "ops")
+    values, entry = values_of(frame, frame[1], "schema")
+    if values[row] == values[other]:
+        return False
+    values[row] = values[other]
+    store(frame, entry, values)
+    return True
+
+
+def test_an_op_of_a_move_that_says_it_is_a_tile_is_re_timed(tiles, tmp_path):
+    seen = set()
+    (ops,) = (frame for frame in frames_of(tiles) if frame[0] == "ops")
+    schemas = values_of(ops, ops[1], "schema")[0].tolist()
+    for row, mine in enumerate(schemas):
+        for other, wanted in enumerate(schemas):
+            if mine == wanted or (mine, wanted) in seen:
+                continue
+            seen.add((mine, wanted))
+            frames = frames_of(tiles)
+            assert with_schema_of(frames, row, other)
+            path = tmp_path / "damaged.msgpack"
+            path.write_bytes(packed(frames))
+            session = ReplaySession(Trace.open(path))
+            with suppress(KernbenchError):
+                assert json.dumps(as_data(session.run_line("whatif")))
+    assert len(seen) > 6
+
+
+def test_a_run_that_took_no_time_cannot_end_sooner(damaged):
+    def change(frames):
+        (end,) = (frame for frame in frames if frame[0] == "end")
+        end[1]["end_ns"] = 0.0
+
+    found = ReplaySession(damaged(change)).run_line("diagnose")
+    assert not any("sooner" in row.title for row in found)

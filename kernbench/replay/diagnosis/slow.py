@@ -60,9 +60,12 @@ def slow(index: Index, progress: Progress) -> list[Finding]:
 def _gains(index: Index, progress: Progress) -> list[Finding]:
     """The first rows of the causal profile, what is twice as fast before what is free.
 
-    Of a part of a run there is none, and that is unchecked.
+    Of a part of a run there is none, and that is unchecked. A run that took no time
+    cannot end sooner.
     """
     trace = index.trace
+    if trace.end_ns <= 0:
+        return []
     try:
         profile = index.whatif.profile(progress, least_ns=_WORTH * trace.end_ns)
     except Cancelled:

@@ -220,6 +220,12 @@ class _Builder:
         cause = np.concatenate(causes)
         effect = np.concatenate(effects)
         number = np.concatenate(classes)
+        # A tile has one edge; in a damaged trace its op may be of a move besides.
+        tiles = np.flatnonzero(number < 0)
+        mixed = tiles[np.bincount(effect, minlength=len(times))[effect[tiles]] > 1]
+        at = -1 - number[mixed]
+        streamed = times[cause[mixed]] <= times[behind[at]]
+        number[mixed] = np.where(streamed, streams[at], cold[at])
         gap = np.concatenate(gaps)
         kind_of_edge = np.concatenate(kinds)
         lines, line_of_node = self._lines()

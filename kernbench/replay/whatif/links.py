@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Floats, Ints
+from kernbench.common.arrays import Floats, Ints
 from kernbench.common.exact_time import exact_times
 from kernbench.topology import build_topology
 from kernbench.topology.graph import TopologyGraph
@@ -113,19 +113,14 @@ class ChangedLinks:
     def _edge_classes(self) -> tuple[list[_Class], Ints]:
         """The classes that the trace has, and which of them each link is of."""
         edges = self._trace.edges
-        types = np.array(self._trace.nodes.type[:])
-        names = (np.array(edges.kind[:]), types[edges.src[:]], types[edges.dst[:]])
-        texts: list[Array] = []
-        code = np.zeros(len(edges.src), np.int64)
-        for column in names:
-            found, number = np.unique(column, return_inverse=True)
-            texts.append(found)
-            code = code * len(found) + number
-        codes, which = np.unique(code, return_inverse=True)
-        shape = tuple(len(found) for found in texts)
-        parts = np.unravel_index(codes, shape)
-        columns = [found[at].tolist() for found, at in zip(texts, parts, strict=True)]
-        return list(zip(*columns, strict=True)), which
+        types = self._trace.nodes.type
+        ends = zip(edges.src[:].tolist(), edges.dst[:].tolist(), strict=True)
+        found = dict[_Class, int]()
+        which = [
+            found.setdefault((kind, types[src], types[dst]), len(found))
+            for kind, (src, dst) in zip(edges.kind, ends, strict=True)
+        ]
+        return [*found], np.array(which, np.int64)
 
     @property
     def _classes(self) -> list[_Class]:

@@ -1,6 +1,7 @@
 """The links of a machine with another number, against those of that machine built."""
 
-from dataclasses import fields, replace
+import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -81,16 +82,13 @@ def test_other_nodes_and_lengths_are_those_of_the_machine_built(trace, text):
     assert not same(found, links_with(trace, spec))
 
 
-class AnotherLink:
-    """A trace whose first link has other bytes a ns than its spec says."""
+class Another:
+    """A trace with other columns of links or of nodes."""
 
-    def __init__(self, trace):
+    def __init__(self, trace, **changed):
         self._trace = trace
-        edges = trace.edges
-        columns = {field.name: getattr(edges, field.name) for field in fields(edges)}
-        speed = np.array(edges.bandwidth_gbs[:])
-        speed[0] *= 3
-        self.edges = replace(edges, **{**columns, "bandwidth_gbs": speed})
+        for name, columns in changed.items():
+            setattr(self, name, replace(getattr(trace, name), **columns))
 
     def __getattr__(self, name):
         return getattr(self._trace, name)
@@ -99,5 +97,21 @@ class AnotherLink:
 def test_links_that_are_not_of_their_spec_are_built(trace):
     spec = recorded_spec(trace.spec)
     other = with_changes(spec, (parse_change("cube.router.overhead_ns=9"),))
-    found = ChangedLinks(AnotherLink(trace), spec).with_(other)
-    assert same(found, links_with(trace, other))
+    speed = np.array(trace.edges.bandwidth_gbs[:])
+    speed[0] *= 3
+    faster = Another(trace, edges={"bandwidth_gbs": speed})
+    assert same(ChangedLinks(faster, spec).with_(other), links_with(trace, other))
+
+
+def test_a_long_name_of_a_type_is_not_kept_for_every_link(trace):
+    spec = recorded_spec(trace.spec)
+    other = with_changes(spec, (parse_change("cube.router.overhead_ns=9"),))
+    types = ["x" * 60_000, *trace.nodes.type[1:]]
+    changed = ChangedLinks(Another(trace, nodes={"type": types}), spec)
+    tracemalloc.start()
+    try:
+        assert same(changed.with_(other), links_with(trace, other))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 64 << 20
