@@ -240,9 +240,14 @@ def _timed_cells(rows: list[Judged]) -> list[str]:
 
 def bad_table(rows: Iterable[Judged]) -> str:
     """By kind of mistake: what is wrong or fails whatever the timing, and is found."""
+    heads = ("kind", "fail", "wrong", "line in 3")
+    return _by_kind(heads, _bad_cells, bad_ones(rows))
+
+
+def bad_ones(rows: Iterable[Judged]) -> list[Judged]:
+    """Those of some mutants that are wrong or fail whatever the timing."""
     untimed = [row for row in rows if not row.truth.is_timed]
-    bad = [row for row in untimed if row.fails or row.is_wrong]
-    return _by_kind(("kind", "fail", "wrong", "line in 3"), _bad_cells, bad)
+    return [row for row in untimed if row.fails or row.is_wrong]
 
 
 def _bad_cells(rows: list[Judged]) -> list[str]:

@@ -205,3 +205,28 @@ def test_a_tenth_of_what_depends_on_timing_is_reported(mutant):
 )
 def test_all_that_depends_on_timing_is_reported(mutant):
     check_mutant(mutant)
+
+
+LEAST_IN_TOP = 0.8
+"""The share of what is wrong whatever the timing whose line diagnose puts in front."""
+
+
+def share_in_top(chosen):
+    """Of some mutants how many of the bad ones diagnose finds, and how many there are."""
+    witnesses = score.Witnesses()
+    bad = score.bad_ones(score.judged(mutant, witnesses) for mutant in chosen)
+    return sum(row.is_in_top("diagnosis") for row in bad), len(bad)
+
+
+@pytest.mark.slow
+def test_diagnose_puts_the_lines_of_a_tenth_of_the_bad_ones_in_front():
+    found, bad = share_in_top(score.chosen("", 0.1, SEED))
+    assert bad
+    assert found >= LEAST_IN_TOP * bad
+
+
+@pytest.mark.soak
+def test_diagnose_puts_the_lines_of_what_is_bad_in_front():
+    found, bad = share_in_top(mutants.all_mutants())
+    assert bad
+    assert found >= LEAST_IN_TOP * bad
