@@ -77,6 +77,36 @@ _NAMES = ", ".join(DTYPES)
 _BY_NUMPY = {row.numpy: row.name for row in DTYPES.values()}
 
 
+OTHER_NAMES = {
+    "half": "f16",
+    "fp16": "f16",
+    "float": "f32",
+    "fp32": "f32",
+    "double": "f64",
+    "fp64": "f64",
+    "float8e4nv": "fp8_e4m3",
+    "float8e5": "fp8_e5m2",
+    "int1": "bool",
+}
+"""What Triton, torch and numpy call dtypes, ours by theirs."""
+
+OTHER_NAMES |= {
+    row.numpy.name: row.name for row in DTYPES.values() if row.numpy.name not in DTYPES
+}
+
+
+def dtype_name(given: object) -> str:
+    """Our name of a dtype as numpy, torch or Triton write it; UsageError if we have
+    none.
+    """
+    if isinstance(given, type | np.dtype):
+        return name_of(given)
+    name = str(given).removeprefix("torch.")
+    if name not in DTYPES:
+        name = OTHER_NAMES.get(name, name)
+    return dtype(name).name
+
+
 def dtype(name: str) -> DType:
     """The row of ``name``; UsageError lists the valid names."""
     try:

@@ -60,7 +60,8 @@ class Sim:
 
     ``op_logger`` and ``events`` are None where nothing is recorded. ``numbers`` gives
     the numbers of calls, and ``warnings`` holds what an engine that only warns of
-    memory errors let pass. ``tiles`` counts those of the composites so far, and
+    memory errors let pass. ``notes`` are what kernels have to say with the results,
+    ``tiles`` counts those of the composites so far, and
     ``short_rings`` those that kept a link waiting, by sender and direction, and
     ``reserved`` the bytes that are taken from the end of a memory: by space, sip, cube
     and pe (-1: of the whole cube).
@@ -80,6 +81,7 @@ class Sim:
     sites: CallSites
     numbers: CallNumbers
     warnings: list[str]
+    notes: list[str] = field(default_factory=list)
     tiles: TileCounts = field(default_factory=TileCounts)
     short_rings: dict[tuple[str, str], ShortRing] = field(default_factory=dict)
     reserved: Counter[tuple[str, int, int, int]] = field(default_factory=Counter)

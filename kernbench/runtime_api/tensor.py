@@ -6,31 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernbench.common.arrays import Array
-from kernbench.common.dtypes import itemsize
+from kernbench.common.pointers import Box, Layout, TensorPtr
 from kernbench.sim_engine.event_log import Shard
-
-
-class TensorPtr(int):
-    """A virtual address that knows its element type; both survive ``+``.
-
-    That is how an all-reduce kernel, whose arguments ADR-0032 D7 fixes, learns the
-    dtype of its tensor.
-    """
-
-    dtype: str
-    itemsize: int
-
-    def __new__(cls, value: int, dtype: str) -> TensorPtr:
-        """A pointer to elements of ``dtype`` at virtual address ``value``."""
-        pointer = super().__new__(cls, value)
-        pointer.dtype = dtype
-        pointer.itemsize = itemsize(dtype)
-        return pointer
-
-    def __add__(self, other: int) -> TensorPtr:
-        return TensorPtr(int(self) + int(other), self.dtype)
-
-    __radd__ = __add__
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -49,8 +26,18 @@ class Tensor:
 
     @property
     def ptr(self) -> TensorPtr:
-        """The virtual address that kernels are given."""
-        return TensorPtr(self.shards[0].va, self.dtype)
+        """What kernels are given: its virtual address, and where its parts lie."""
+        by_va: dict[int, Shard] = {}
+        owners: dict[int, set[str]] = {}
+        for shard in self.shards:
+            by_va.setdefault(shard.va, shard)
+            owners.setdefault(shard.va, set()).add(shard.owner)
+        boxes = tuple(
+            Box(shard.origin, shard.shape, va, frozenset(owners[va]))
+            for va, shard in by_va.items()
+        )
+        layout = Layout(self.name, self.shape, self.dtype, boxes)
+        return TensorPtr(self.shards[0].va, self.dtype, layout)
 
     def numpy(self) -> Array:
         """The data as they are now, in the tensor's shape; of a replica the first copy.

@@ -16,15 +16,16 @@ import numpy.typing as npt
 
 from kernbench.ccl.config import CclSpec
 from kernbench.common.arrays import Array
-from kernbench.common.dtypes import Tolerance, name_of, np_dtype
+from kernbench.common.dtypes import Tolerance, dtype_name, name_of, np_dtype
 from kernbench.common.dtypes import dtype as dtype_row
 from kernbench.common.messages import HostReadCmd, HostWriteCmd, Region
+from kernbench.common.pointers import TensorPtr
 from kernbench.errors import UsageError, VerificationError
 from kernbench.runtime_api.allocation import Allocator
 from kernbench.runtime_api.distributed import Distributed
 from kernbench.runtime_api.multiprocessing import Multiprocessing
 from kernbench.runtime_api.placement import DPPolicy
-from kernbench.runtime_api.tensor import Tensor, TensorPtr
+from kernbench.runtime_api.tensor import Tensor
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.engine import HOST, GraphEngine
 from kernbench.sim_engine.event_log import Shard
@@ -82,7 +83,7 @@ class Torch:
         UsageError for a dtype that we do not have, and as for ``empty``.
         """
         given = np.asarray(data)
-        rounded_to = np_dtype(dtype or name_of(given.dtype))
+        rounded_to = np_dtype(dtype_name(dtype or given.dtype))
         array = np.array(given, rounded_to, order="C")
         array.flags.writeable = False
         tensor = self._allocate(array.shape, name_of(array.dtype), dp, name)
@@ -98,7 +99,7 @@ class Torch:
         name: Name = None,
     ) -> Tensor:
         """A tensor of one value."""
-        data = np.full(tuple(shape), value, np_dtype(dtype))
+        data = np.full(tuple(shape), value, np_dtype(dtype_name(dtype)))
         return self.tensor(data, dtype, dp, name)
 
     def zeros(
@@ -220,7 +221,7 @@ class Torch:
         extents = tuple(int(extent) for extent in shape)
         if min(extents, default=1) < 1:
             raise UsageError(f"tensor {name!r}: shape {extents} has an extent below 1")
-        dtype_row(dtype)
+        dtype = dtype_name(dtype)
         policy = dp or DPPolicy(num_cubes=1, num_pes=1)
         shards = self._allocator.shards(name, extents, dtype, policy)
         self.engine.tensors[name] = shards

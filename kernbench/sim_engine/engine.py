@@ -214,8 +214,8 @@ class GraphEngine:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What to know of the machine that ran, a line each."""
-        return short_ring_notes(self.sim.short_rings)
+        """What to know of the machine that ran, and of its kernels, a line each."""
+        return (*short_ring_notes(self.sim.short_rings), *self.sim.notes)
 
     @property
     def next_cmd(self) -> int:

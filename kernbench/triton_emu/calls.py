@@ -50,7 +50,8 @@ class KernelContext:
     ``describe(addr)`` the nearest allocation in words; ``peek`` and ``put`` are those
     of ``Sim``. ``peers`` are the pe_cpus of the neighbours by direction, and
     ``slot_bytes`` the sizes of a slot of the rings there. ``numbers`` gives the
-    numbers of calls, ``scratch_bytes`` is the size of the scratch in the PE's TCM.
+    numbers of calls, ``scratch_bytes`` is the size of the scratch in the PE's TCM;
+    ``notes`` are printed with the run's results.
     """
 
     env: Any
@@ -62,6 +63,7 @@ class KernelContext:
     sites: CallSites
     numbers: CallNumbers
     warnings: list[str]
+    notes: list[str]
     dispatch: Callable[[MsgBase], Any]
     translate: Callable[[int, int, bool], Sequence[Piece]]
     describe: Callable[[int], str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernbench.common.arrays import Array
+from kernbench.common.dtypes import dtype_name
 from kernbench.common.messages import Region
 from kernbench.common.pe_commands import RecvCmd, SendCmd
 from kernbench.errors import KernelError
@@ -59,7 +60,7 @@ class IpcqCalls(MathCalls):
     ) -> TensorHandle:
         """Issue a recv; its bytes are pending until each piece of it lands."""
         call = self._link_call("recv", dir, wait)
-        handle = self._output(call, tuple(shape), dtype, out, exact=True)
+        handle = self._output(call, tuple(shape), dtype_name(dtype), out, exact=True)
         handle.awaited = wait
         under_way = f"the recv of {handle.id} from {dir}, still under way"
 

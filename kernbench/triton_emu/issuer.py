@@ -16,9 +16,10 @@ from typing import Any, SupportsIndex, TypeAlias, TypeVar
 import greenlet
 
 from kernbench.common.arrays import Array
-from kernbench.common.dtypes import itemsize, nbytes_of
+from kernbench.common.dtypes import dtype_name, itemsize, nbytes_of
 from kernbench.common.messages import MsgBase, Region
 from kernbench.common.phys_addr import PhysAddr
+from kernbench.common.pointers import TensorPtr, TensorSlice, boxes_of, own_box
 from kernbench.common.rows import MAX_ROWS, Rows
 from kernbench.errors import (
     AddressError,
@@ -43,6 +44,12 @@ _ALIGN = 64
 """Bytes to which each allocation of scratch is rounded up."""
 
 H = TypeVar("H", bound=TensorHandle)
+
+Address: TypeAlias = "TensorSlice | SupportsIndex"
+"""Where a call reads or writes: a slice, or the virtual address of the first byte."""
+
+_PLAIN = "f16"
+"""The dtype at an address that says none."""
 
 Strides: TypeAlias = "Sequence[int] | None"
 """How many elements lie from one index of each axis to the next; None: row-major."""
@@ -347,8 +354,94 @@ class Issuer:
                 return False
             at = pending_to
 
+    def _meant(
+        self, what: str, ptr: Address, shape: Shape | None, dtype: object
+    ) -> tuple[Address, Shape | None, str]:
+        """Where a call is to read or write, the shape if that is known, and the dtype.
+
+        A slice, and a pointer to a whole tensor without a ``shape``, which is the box
+        that this PE holds, have both; a dtype beside theirs reads the same bytes
+        otherwise, which is noted once. KernelError for a slice with a shape beside it,
+        and for a dtype of another size than its own.
+        """
+        if isinstance(ptr, TensorPtr) and ptr.layout is not None and shape is None:
+            ptr = own_box(ptr.layout, self._ctx.node.id)
+        elif isinstance(ptr, TensorSlice) and shape is not None:
+            raise KernelError(
+                f"{what}: {ptr!r} says its shape, {list(ptr.shape)}; leave out shape= "
+                "and strides="
+            )
+        own = getattr(ptr, "dtype", None)
+        name = dtype_name(own or _PLAIN if dtype is None else dtype)
+        if isinstance(ptr, TensorSlice):
+            shape = ptr.shape
+            if itemsize(name) != itemsize(ptr.dtype):
+                raise KernelError(
+                    f"{what}: {ptr!r} has elements of {ptr.dtype}, and {name} has "
+                    f"another size; leave out dtype= and tl.cast what was loaded, or "
+                    f"cast to {ptr.dtype} before storing"
+                )
+        if own is not None and name != own:
+            self._note_once(f"{what} takes {own} for {name}")
+        return ptr, shape, name
+
+    def _target(
+        self, what: str, ptr: Address, shape: tuple[int, ...], dtype: str
+    ) -> Address:
+        """Where a call is to write a result of that shape and dtype.
+
+        A pointer to a whole tensor is this PE's box of it, if the result fills that;
+        else its address. KernelError for a slice of another shape, or of elements of
+        another size.
+        """
+        if isinstance(ptr, TensorPtr) and ptr.layout is not None:
+            mine = boxes_of(ptr.layout, self._ctx.node.id)
+            if [box.shape for box in mine] == [shape]:
+                ptr = own_box(ptr.layout, self._ctx.node.id)
+        own = str(getattr(ptr, "dtype", dtype))
+        if isinstance(ptr, TensorSlice):
+            if ptr.shape != shape:
+                raise KernelError(
+                    f"{what}: {ptr!r} has shape {list(ptr.shape)}, and what goes there "
+                    f"{dtype}{list(shape)}; slice or tl.reshape one to fit the other"
+                )
+            if itemsize(own) != itemsize(dtype):
+                raise KernelError(
+                    f"{what}: {ptr!r} has elements of {own}, and what goes there of "
+                    f"{dtype}, of another size; tl.cast it to {own} first"
+                )
+        if own != dtype:
+            self._note_once(f"{what} takes {own} for {dtype}")
+        return ptr
+
+    def _note_once(self, problem: str) -> None:
+        """Have the run's results say something about this line, once."""
+        site = self._ctx.sites.here()
+        note = f"{site.file}:{site.line}: {problem}"
+        if note not in self._ctx.notes:
+            self._ctx.notes.append(note)
+
     def _places(
-        self, call: Call, ptr: int, whole: Region, strides: Strides
+        self, call: Call, ptr: Address, whole: Region, strides: Strides
+    ) -> list[tuple[Piece, Rows | None]]:
+        """The pieces of a tensor at ``ptr``, one for each command of a DMA.
+
+        Those of a slice are in its boxes, else as ``_places_at``.
+        """
+        if not isinstance(ptr, TensorSlice):
+            return self._places_at(call, ptr, whole, strides)
+        size = itemsize(whole.dtype)
+        found = []
+        for run in ptr.runs():
+            nbytes = nbytes_of(run.shape, whole.dtype)
+            one = Region(whole.space, 0, run.shape, whole.dtype, nbytes)
+            for piece, rows in self._places_at(call, run.va, one, run.strides):
+                offset = piece.offset + run.offset * size
+                found.append((piece._replace(offset=offset), rows))
+        return found
+
+    def _places_at(
+        self, call: Call, ptr: SupportsIndex, whole: Region, strides: Strides
     ) -> list[tuple[Piece, Rows | None]]:
         """The pieces of a tensor at virtual ``ptr``, one for each command of a DMA.
 
@@ -374,7 +467,7 @@ class Issuer:
         return found
 
     def _pieces(
-        self, call: Call, ptr: int, whole: Region, nbytes: int
+        self, call: Call, ptr: SupportsIndex, whole: Region, nbytes: int
     ) -> Sequence[Piece]:
         """Where ``nbytes`` from virtual ``ptr`` on lie, which hold ``whole``.
 
@@ -403,18 +496,27 @@ class Issuer:
                 )
         return pieces
 
-    def _one_piece(self, call: Call, ptr: int, shape: Shape, dtype: str) -> Region:
-        """The region at virtual ``ptr``; AddressError if it lies in several pieces."""
+    def _one_piece(self, call: Call, ptr: Address, shape: Shape, dtype: str) -> Region:
+        """The region at ``ptr``; AddressError if it lies in several pieces."""
         region = _checked(call, "hbm", 0, shape, dtype)
-        pieces = self._pieces(call, ptr, region, region.nbytes)
-        if len(pieces) != 1:
-            spans = ", ".join(f"{p.nbytes} bytes at {p.addr:#x}" for p in pieces)
+        places = self._places(call, ptr, region, None)
+        if len(places) != 1:
+            spans = ", ".join(f"{p.nbytes} bytes at {p.addr:#x}" for p, _ in places)
+            where = repr(ptr)
+            if not isinstance(ptr, TensorSlice):
+                where = f"{_address(call, ptr):#x}"
             raise AddressError(
-                f"{call.name} of {dtype}{list(region.shape)} at "
-                f"{_address(call, ptr):#x} covers {len(pieces)} shards ({spans}); it "
-                "must lie in one: use the shard's own size, or tl.load"
+                f"{call.name} of {dtype}{list(region.shape)} at {where} covers "
+                f"{len(places)} shards ({spans}); it must lie in one: use the shard's "
+                "own size, or tl.load"
             )
-        return replace(region, addr=pieces[0].addr)
+        ((piece, rows),) = places
+        if rows is not None:
+            raise KernelError(
+                f"{call.name}: the rows of {ptr!r} do not touch, and tiles are of what "
+                "is contiguous; slice whole rows, or tl.load it"
+            )
+        return replace(region, addr=piece.addr)
 
 
 def _address(call: Call, ptr: SupportsIndex) -> int:

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from kernbench.common.arrays import Array
-from kernbench.common.dtypes import is_float, itemsize, np_dtype
+from kernbench.common.dtypes import dtype_name, is_float, itemsize, np_dtype
 from kernbench.common.messages import Region
 from kernbench.common.pe_commands import MathCmd
 from kernbench.errors import KernelError
@@ -145,6 +145,8 @@ class MathCalls(Issuer):
         """
         if name is None:
             name = op.name
+        if dtype is not None:
+            dtype = dtype_name(dtype)
         operands = [self._operand(name, x, shape is not None) for x in given]
         if shape is None:
             shape = result_shape(op, operands, axis, keepdims)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.arrays import Array
-from kernbench.common.dtypes import is_float, itemsize
+from kernbench.common.dtypes import dtype_name, is_float, itemsize
 from kernbench.common.messages import NO_CMD, Region, adopt, unserved
 from kernbench.common.pe_commands import (
     DATAFLOWS,
@@ -25,6 +25,7 @@ from kernbench.common.pe_commands import (
     Epilogue,
     GemmCmd,
 )
+from kernbench.common.pointers import TensorSlice
 from kernbench.errors import KernelError
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 from kernbench.sim_engine.op_dtypes import SCALARS
@@ -38,7 +39,7 @@ from kernbench.triton_emu.handles import (
     TensorHandle,
 )
 from kernbench.triton_emu.ipcq_calls import IpcqCalls
-from kernbench.triton_emu.issuer import Strides, part
+from kernbench.triton_emu.issuer import Address, Strides, part
 from kernbench.triton_emu.math_calls import arguments_of, result_shape
 
 _SCOPES = ("output_tile", "k_tile")
@@ -64,25 +65,37 @@ class TLContext(IpcqCalls):
 
     def load(
         self,
-        ptr: int,
-        shape: Shape,
-        dtype: str = "f16",
+        ptr: Address,
+        shape: Shape | None = None,
+        dtype: object = None,
         wait: bool = True,
         *,
         strides: Strides = None,
     ) -> TensorHandle:
-        """DMA from virtual ``ptr`` to scratch; pending where its bytes are.
+        """DMA to scratch of a slice, of this PE's box, or of a shape at an address.
 
-        ``strides`` say how many elements lie from one index of each axis to the next,
-        as those of the matrix that this is a slice of. ``wait=True`` reads the memory
-        when the DMA has ended, ``wait=False`` when it is issued; then the handle is
-        ready once it is awaited.
+        It is pending where its bytes are. ``x[i0:i1, j0:j1]`` is a slice, ``x`` alone
+        the box of the tensor that this PE holds. At an address ``strides`` say how many
+        elements lie from one index of each axis to the next, as those of the matrix
+        that this is a part of. The dtype is by default that of the pointer.
+        ``wait=True`` reads the memory when the DMA has ended, ``wait=False`` when it is
+        issued; then the handle is ready once it is awaited.
         """
+        place, extents, element = self._meant("load", ptr, shape, dtype)
+        if extents is None:
+            raise KernelError(
+                f"load: address {ptr!r} needs a shape, as tl.load(ptr, (n,)); of a "
+                "tensor take a slice, as tl.load(x[i0:i1])"
+            )
+        if strides is not None and isinstance(place, TensorSlice):
+            raise KernelError(
+                f"load: {place!r} has its strides; write them as steps, as x[::2]"
+            )
         call = self._new_call("load", blocking=wait)
-        handle = self._allocate(call, shape, dtype)
+        handle = self._allocate(call, extents, element)
         handle.awaited = wait
         whole = handle.region
-        for piece, strided in self._places(call, ptr, whole, strides):
+        for piece, strided in self._places(call, place, whole, strides):
             src = part(whole, "hbm", piece.addr, piece.nbytes, strided)
             dst = part(whole, "tcm", whole.addr + piece.offset, piece.nbytes)
             call.messages.append(DmaReadCmd(src=src, dst=dst, handle_id=handle.id))
@@ -105,30 +118,51 @@ class TLContext(IpcqCalls):
         self._switch(call)
         return handle
 
-    def ref(self, ptr: int, shape: Shape, dtype: str = "f16") -> TensorHandle:
-        """An operand in HBM at virtual ``ptr``, without a DMA of its own.
+    def ref(
+        self, ptr: Address, shape: Shape | None = None, dtype: object = None
+    ) -> TensorHandle:
+        """An operand in HBM, without a DMA of its own: as ``load`` says where.
 
-        Raises AddressError if it does not lie in one shard.
+        Raises AddressError if it does not lie in one shard, and KernelError if its rows
+        do not touch.
         """
+        place, extents, element = self._meant("ref", ptr, shape, dtype)
+        if extents is None:
+            raise KernelError(
+                f"ref: address {ptr!r} needs a shape, as tl.ref(ptr, (m, n)); of a "
+                "tensor take a slice, as tl.ref(x[i0:i1])"
+            )
         call = Call("ref", NO_CMD, self._ctx.sites.here())
-        region = self._one_piece(call, ptr, shape, dtype)
+        region = self._one_piece(call, place, extents, element)
         return self._handle(TensorHandle, region, call)
 
     def store(
         self,
-        ptr: int,
+        ptr: Address,
         handle: TensorHandle,
         wait: bool = True,
         *,
         strides: Strides = None,
     ) -> None:
-        """DMA of a handle to virtual ``ptr``, with ``strides`` as those of ``load``.
+        """DMA of a handle to a slice, or to an address with ``strides`` as of ``load``.
 
-        It is visible at issue, the data of a pending handle in Phase 2.
+        ``y`` alone is this PE's box of the tensor if the handle has its shape, else the
+        address of its first element. It is visible at issue, the data of a pending
+        handle in Phase 2.
         """
+        self._live(handle, "store")
+        if strides is not None and isinstance(ptr, TensorSlice):
+            raise KernelError(
+                f"store: {ptr!r} has its strides; write them as steps, as y[::2]"
+            )
+        place = (
+            ptr
+            if strides is not None
+            else self._target("store", ptr, handle.shape, handle.dtype)
+        )
         whole = self._row_major(handle, "store").region
         call = self._new_call("store", blocking=wait)
-        for piece, strided in self._places(call, ptr, whole, strides):
+        for piece, strided in self._places(call, place, whole, strides):
             src = part(whole, whole.space, whole.addr + piece.offset, piece.nbytes)
             message = DmaWriteCmd(
                 src=src, dst_addr=piece.addr, handle_id=handle.id, strided=strided
@@ -165,7 +199,7 @@ class TLContext(IpcqCalls):
         live_b = self._live(b, "dot", "operand b")
         product = _Product.of(live_a, live_b)
         shape = (product.m, product.n)
-        dtype = out_dtype or _dot_dtype(a, acc, out)
+        dtype = dtype_name(out_dtype or _dot_dtype(a, acc, out))
         call = self._new_call("dot")
         written = acc if out is None else out
         target = self._output(call, shape, dtype, written, exact=True)
@@ -189,7 +223,7 @@ class TLContext(IpcqCalls):
         op: str = "gemm",
         a: Operand | None = None,
         b: Operand | None = None,
-        out_ptr: int = 0,
+        out_ptr: Address = 0,
         epilogue: Sequence[Any] = (),
         wait: bool = False,
         *,
@@ -230,7 +264,7 @@ class TLContext(IpcqCalls):
         self,
         a: Operand | None,
         b: Operand | None,
-        out_ptr: int,
+        out_ptr: Address,
         epilogue: Sequence[Any],
         wait: bool,
         out_dtype: str | None,
@@ -247,8 +281,10 @@ class TLContext(IpcqCalls):
         product = _Product.of(live_a, live_b)
         shape = (product.m, product.n)
         steps = tuple(self._epilogue(step, shape) for step in epilogue)
+        element = _output_dtype(out_ptr, out_dtype, live_a.dtype)
+        place = self._target("composite", out_ptr, shape, element)
         call = self._new_call("composite", blocking=wait)
-        out = self._one_piece(call, out_ptr, shape, out_dtype or live_a.dtype)
+        out = self._one_piece(call, place, shape, element)
         fields = product.fields()
         message = CompositeCmd(
             op="gemm",
@@ -268,7 +304,7 @@ class TLContext(IpcqCalls):
         self,
         name: str,
         given: Sequence[Any],
-        out_ptr: int,
+        out_ptr: Address,
         wait: bool,
         out_dtype: str | None,
         tile: tuple[int, int, int] | None,
@@ -304,8 +340,10 @@ class TLContext(IpcqCalls):
                 f"{what}: integers with a number that is none; tl.load(…) and "
                 "tl.cast(…) them first"
             )
+        element = _output_dtype(out_ptr, out_dtype, dtype)
+        place = self._target("composite", out_ptr, shape, element)
         call = self._new_call("composite", blocking=wait)
-        out = self._one_piece(call, out_ptr, shape, out_dtype or dtype)
+        out = self._one_piece(call, place, shape, element)
         m, n, _ = tile or self._default_tile()
         message = CompositeMathCmd(
             op=name, out=out, tile=(m, n, 1), **arguments_of("composite", operands)
@@ -391,6 +429,13 @@ class TLContext(IpcqCalls):
         if isnan(argument):
             raise KernelError(f"epilogue {name}: its scalar is NaN; give a number")
         return Epilogue(name, scope, scalar=float(argument))
+
+
+def _output_dtype(out_ptr: Address, given: object, default: str) -> str:
+    """The dtype of a composite's output: as given, else that of where it goes."""
+    if given is None:
+        return str(getattr(out_ptr, "dtype", default))
+    return dtype_name(given)
 
 
 def _is_tiled(op: OpSpec) -> bool:

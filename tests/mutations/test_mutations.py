@@ -212,7 +212,7 @@ LEAST_IN_TOP = 0.8
 
 
 def share_in_top(chosen):
-    """Of some mutants how many of the bad ones diagnose finds, and how many there are."""
+    """How many of the bad ones of some mutants diagnose finds; how many there are."""
     witnesses = score.Witnesses()
     bad = score.bad_ones(score.judged(mutant, witnesses) for mutant in chosen)
     return sum(row.is_in_top("diagnosis") for row in bad), len(bad)

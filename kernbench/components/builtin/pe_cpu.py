@@ -56,6 +56,7 @@ class PeCpu(ComponentBase):
             sites=sim.sites,
             numbers=sim.numbers,
             warnings=sim.warnings,
+            notes=sim.notes,
             dispatch=self.sibling("pe_scheduler", PeScheduler).dispatch,
             translate=self.sibling("pe_mmu", PeMmu).translate,
             describe=sim.pages.describe,
