@@ -6,6 +6,7 @@ of ``tl``, of the oracle and of the elements that an op reads are all made of th
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import erf
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,11 @@ class OpCase:
     selects: bool = False
 
 
+def cumsum(x, axis=-1):
+    """Of a scalar it is the scalar."""
+    return np.cumsum(x, axis)
+
+
 def softmax(x, axis=None):
     e = np.exp(x)
     return e / e.sum(axis, keepdims=True)
@@ -44,6 +50,9 @@ def softmax(x, axis=None):
 OP_CASES = {
     "exp": OpCase((X,), np.exp([0.25, 1, 4]), np.exp, dtypes=FLOATS),
     "log": OpCase((X,), np.log([0.25, 1, 4]), np.log, positive=True),
+    "exp2": OpCase((Y,), [4, 0.5, 2**0.5], np.exp2, dtypes=FLOATS),
+    "log2": OpCase((X,), [-2, 0, 2], np.log2, positive=True),
+    "erf": OpCase((Y,), [erf(2), -erf(1), erf(0.5)], np.vectorize(erf, [float])),
     "sqrt": OpCase((X,), [0.5, 1, 2], np.sqrt, positive=True),
     "rsqrt": OpCase((X,), [2, 1, 0.5], lambda x: 1 / np.sqrt(x), positive=True),
     "tanh": OpCase((X,), np.tanh([0.25, 1, 4]), np.tanh),
@@ -77,6 +86,9 @@ OP_CASES = {
     "sum": OpCase((X,), 5.25, np.sum),
     "max": OpCase((Y,), 2, np.max, selects=True),
     "min": OpCase((Y,), -1, np.min, selects=True),
+    "argmax": OpCase((Y,), 0, np.argmax, selects=True),
+    "argmin": OpCase((Y,), 1, np.argmin, selects=True),
+    "cumsum": OpCase((Y,), [2, 1, 1.5], cumsum),
     "softmax": OpCase(
         (X,),
         np.exp([0.25, 1, 4]) / np.exp([0.25, 1, 4]).sum(),

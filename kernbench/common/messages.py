@@ -7,7 +7,7 @@ never an op. What a kernel can issue is in ``pe_commands``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from math import inf
@@ -228,13 +228,14 @@ class LaunchMsg(MsgBase):
     says how many of each axis (PE, cube, SIP) take part. ``remaining`` counts the PEs
     that have not ended, and ``done`` is the SimPy event that all have. ``waiting``
     holds the calls that have not come back, of all launches, by number. ``ran`` are
-    the pe_cpus that have run the kernel.
+    the pe_cpus that have run the kernel. ``options`` are its arguments by name.
     """
 
     launch: int = 0
     name: str
     kernel: Callable[..., None]
     args: tuple[Any, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
     pes: tuple[tuple[int, int, int], ...]
     programs: tuple[int, int, int] = (1, 1, 1)
     done: Any

@@ -64,7 +64,7 @@ class TensorPtr(int):
         return pointer
 
     def __add__(self, other: int) -> TensorPtr:
-        return TensorPtr(int(self) + whole_number(other), self.dtype)
+        return TensorPtr(int(self) + _bytes(other), self.dtype)
 
     __radd__ = __add__
 
@@ -72,7 +72,7 @@ class TensorPtr(int):
         """Moved back by some bytes; of another pointer the bytes between the two."""
         if isinstance(other, TensorPtr):
             return int(self) - int(other)
-        return TensorPtr(int(self) - whole_number(other), self.dtype)
+        return TensorPtr(int(self) - _bytes(other), self.dtype)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -95,6 +95,21 @@ class TensorPtr(int):
                 f"{what} of the tensor that the kernel was given, as in x[i0:i1, j0:j1]"
             )
         return self.layout
+
+
+def _bytes(by: Any) -> int:
+    """By how many bytes a pointer is to be moved; KernelError for several numbers."""
+    if _is_block(by):
+        raise KernelError(
+            f"a pointer is moved by one number of bytes, and {by!r} has {by.size}; a "
+            "block is a slice: tl.load(x[i0:i1, j0:j1]), with bounds by min()"
+        )
+    return whole_number(by)
+
+
+def _is_block(given: Any) -> bool:
+    """Whether a handle or an array has several elements."""
+    return getattr(given, "size", 1) != 1
 
 
 class Range(NamedTuple):
@@ -300,13 +315,16 @@ def _element(where: str, item: Any, extent: int) -> int:
 
 def _whole(where: str, item: Any) -> int:
     """A number of an index; KernelError for what is none."""
-    try:
-        return whole_number(item)
-    except TypeError as error:
-        raise KernelError(
-            f"{where}: {item!r} is no whole number; a slice of a pointer is by "
-            "numbers, as x[i0:i1, j0:j1] or x[int(handle)]"
-        ) from error
+    why: Exception | None = None
+    if not _is_block(item):
+        try:
+            return whole_number(item)
+        except TypeError as error:
+            why = error
+    raise KernelError(
+        f"{where}: {item!r} is no whole number; a slice of a pointer is by numbers, as "
+        "x[i0:i1, j0:j1] or x[int(handle)]"
+    ) from why
 
 
 def _shown(item: Any) -> str:

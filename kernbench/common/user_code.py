@@ -13,6 +13,7 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 from kernbench import errors
+from kernbench.common.from_triton import hint
 from kernbench.errors import KernbenchError
 
 MOST_TEXT = 16_000
@@ -47,12 +48,14 @@ def located(
     """What a user's code raised, as an error of ours that begins with ``where``.
 
     It is of its own class if that is a ``kind`` of our tree, of the nearest above it if
-    a user derived it, else a ``kind`` that names its class.
+    a user derived it, else a ``kind`` that names its class, and what to write instead
+    if it is a habit of Triton's.
     """
     for ours in type(error).__mro__:
         if ours in _TREE and issubclass(ours, kind):
             return ours(f"{where}: {text_of(error)}")
-    return kind(f"{where}: {described(error)}")
+    said = described(error)
+    return kind(f"{where}: {said}{hint(said)}")
 
 
 _TREE = frozenset(value for value in vars(errors).values() if isinstance(value, type))

@@ -7,9 +7,10 @@ runs up to then.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from inspect import Parameter, signature
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ from kernbench.ccl.config import CclSpec
 from kernbench.common.arrays import Array
 from kernbench.common.dtypes import Tolerance, dtype_name, name_of, np_dtype
 from kernbench.common.dtypes import dtype as dtype_row
+from kernbench.common.from_triton import WORDS, instead_of
 from kernbench.common.messages import HostReadCmd, HostWriteCmd, Region
 from kernbench.common.pointers import TensorPtr
 from kernbench.errors import UsageError, VerificationError
@@ -71,6 +73,10 @@ class Torch:
             [], self.blank.snapshot(), self.ops, as_logged=False
         )
 
+    def __getattr__(self, name: str) -> NoReturn:
+        known = [word for word in dir(type(self)) if not word.startswith("_")]
+        raise AttributeError(f"torch has no {name!r}{instead_of(name, known)}")
+
     def tensor(
         self,
         data: npt.ArrayLike,
@@ -118,17 +124,23 @@ class Torch:
         """
         return self._allocate(tuple(shape), dtype, dp, name)
 
-    def launch(self, name: str, kernel: Callable[..., None], *args: Any) -> None:
-        """Run ``kernel(*args, tl=…)`` on every PE with a shard of each tensor argument.
+    def launch(
+        self, name: str, kernel: Callable[..., None], /, *args: Any, **options: Any
+    ) -> None:
+        """Run ``kernel(*args, **options, tl=…)`` on every PE with a shard of each
+        tensor among them.
 
-        Tensors become virtual addresses, the rest stays. It starts when all before it
-        has ended. UsageError if there is no such PE.
+        Tensors become pointers, the rest stays. It starts when all before it has ended.
+        UsageError if there is no such PE, and for arguments that the kernel does not
+        take.
         """
-        tensors = [arg for arg in args if isinstance(arg, Tensor)]
+        given = [*args, *options.values()]
+        tensors = [arg for arg in given if isinstance(arg, Tensor)]
         if not tensors:
             raise UsageError(
                 f"launch {name!r}: no tensor among its arguments, so no PE to run on"
             )
+        _check_arguments(name, kernel, args, options)
         holders = []
         for tensor in tensors:
             places = {self.engine.place_of(shard.addr) for shard in tensor.shards}
@@ -140,8 +152,10 @@ class Torch:
                 f"launch {name!r}: no PE holds a shard of each of {names}; "
                 "align their DPPolicy"
             )
-        values = tuple(arg.ptr if isinstance(arg, Tensor) else arg for arg in args)
-        self.engine.launch(name, kernel, values, pes, self.engine.sim.sites.here())
+        site = self.engine.sim.sites.here()
+        values = tuple(map(_as_argument, args))
+        named = {key: _as_argument(value) for key, value in options.items()}
+        self.engine.launch(name, kernel, values, pes, site, named)
 
     def expect(
         self,
@@ -279,6 +293,39 @@ class Torch:
             data = self._phase2.store.view(space, addr, (nbytes,), "u8")
             self.engine.store.patch(space, addr, data)
             self.engine.pending.clear(space, addr, nbytes)
+
+
+def _check_arguments(
+    name: str,
+    kernel: Callable[..., None],
+    args: tuple[Any, ...],
+    options: Mapping[str, Any],
+) -> None:
+    """Raise UsageError for arguments that a kernel does not take."""
+    if not callable(kernel):
+        raise UsageError(f"launch {name!r}: {kernel!r} is no kernel; give a function")
+    try:
+        of_kernel = signature(kernel)
+    except ValueError:
+        return
+    parameters = of_kernel.parameters
+    takes_any = any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values())
+    if "tl" not in parameters and not takes_any:
+        return  # it fails as it is called, which names its line
+    try:
+        of_kernel.bind(*args, **options, tl=None)
+    except TypeError as error:
+        problem = f"launch {name!r}: {error}"
+        for option in options:
+            if option not in parameters and option in WORDS:
+                problem = f"launch {name!r}: {option}: {WORDS[option]}"
+        shown = ", ".join(parameters)
+        raise UsageError(f"{problem}; the kernel takes ({shown})") from error
+
+
+def _as_argument(given: Any) -> Any:
+    """What a kernel is given: of a tensor its pointer."""
+    return given.ptr if isinstance(given, Tensor) else given
 
 
 def _box(shard: Shard) -> tuple[slice, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from kernbench.common.from_triton import hint
 from kernbench.common.user_code import described
 from kernbench.errors import UsageError
 
@@ -80,5 +81,6 @@ def run_file(path: Path, name: str, what: str) -> str:
         raise
     except BaseException as error:
         del sys.modules[name]
-        raise UsageError(f"{what}: {described(error)}") from error
+        said = described(error)
+        raise UsageError(f"{what}: {said}{hint(said)}") from error
     return hashlib.sha256(source).hexdigest()

@@ -11,7 +11,7 @@ import gc
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise
@@ -374,8 +374,9 @@ class GraphEngine:
         args: tuple[Any, ...],
         pes: Sequence[Place],
         site: Site,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Run ``kernel`` on ``pes``.
+        """Run ``kernel(*args, **options)`` on ``pes``.
 
         All start when the message has reached the farthest.
         """
@@ -394,6 +395,7 @@ class GraphEngine:
                 name=name,
                 kernel=kernel,
                 args=args,
+                options=options or {},
                 pes=tuple(pes),
                 programs=programs,
                 done=self.env.event(),

@@ -8,7 +8,7 @@ functions in f64.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import prod
+from math import erf, prod
 
 import numpy as np
 
@@ -27,8 +27,8 @@ from kernbench.sim_engine.op_calls import (
     reduction,
     unary,
 )
-from kernbench.sim_engine.op_dtypes import COUNTED, REAL, SELECTED, SIGNED, TRUTH
-from kernbench.sim_engine.op_forms import ALONG_AXIS, PLACEMENT, REDUCTION
+from kernbench.sim_engine.op_dtypes import COUNTED, INDEX, REAL, SELECTED, SIGNED, TRUTH
+from kernbench.sim_engine.op_forms import ALONG_AXIS, PLACEMENT, REDUCTION, SCAN
 from kernbench.sim_engine.op_spec import OpSpec
 
 
@@ -80,6 +80,19 @@ def _softmax(x: Array, axis: int | None, keepdims: bool) -> Array:
     axis = -1 if axis is None else axis
     e = np.exp(x - np.max(x, axis=axis, keepdims=True))
     return np.asarray(e / np.sum(e, axis=axis, keepdims=True))
+
+
+_erf_of_one = np.frompyfunc(erf, 1, 1)
+
+
+def _erf(x: Array) -> Array:
+    """The error function: that of C, in f64, rounded to the dtype of ``x``."""
+    return np.asarray(_erf_of_one(x.astype(F64)), F64).astype(x.dtype)
+
+
+def _cumsum(x: Array, axis: int | None, keepdims: bool) -> Array:
+    """The sums of the first elements of each line along ``axis`` (None: the last)."""
+    return np.cumsum(x, axis=-1 if axis is None else axis)
 
 
 def _copy(
@@ -151,7 +164,10 @@ FULL = OpSpec("full", _full, 1, constant, "A tensor of one value.", form=PLACEME
 
 _ROWS: tuple[OpSpec, ...] = (
     _special("exp", np.exp, "e ** x.", ulps=4),
+    _special("exp2", np.exp2, "2 ** x.", ulps=4),
     _special("log", np.log, "Natural logarithm.", ulps=4),
+    _special("log2", np.log2, "Logarithm to base 2.", ulps=4),
+    _special("erf", _erf, "Error function.", ulps=1),
     _special("sqrt", np.sqrt, "Square root.", ulps=0.5),
     _special("rsqrt", _rsqrt, "1 / sqrt(x).", ulps=1.5),
     _special("tanh", np.tanh, "Hyperbolic tangent.", ulps=4),
@@ -215,6 +231,35 @@ _ROWS: tuple[OpSpec, ...] = (
         reduction,
         "Minimum over ``axis`` (all axes if None).",
         form=REDUCTION,
+    ),
+    OpSpec(
+        "argmax",
+        np.argmax,
+        1,
+        reduction,
+        "Where the first maximum along ``axis`` is (of all elements if None).",
+        form=REDUCTION,
+        dtype=INDEX,
+    ),
+    OpSpec(
+        "argmin",
+        np.argmin,
+        1,
+        reduction,
+        "Where the first minimum along ``axis`` is (of all elements if None).",
+        form=REDUCTION,
+        dtype=INDEX,
+    ),
+    OpSpec(
+        "cumsum",
+        _cumsum,
+        1,
+        along_axis,
+        "Sum of each element and those before it along ``axis``.",
+        form=SCAN,
+        dtype=COUNTED,
+        ulps=0.5,
+        sums=True,
     ),
     OpSpec(
         "softmax",

@@ -7,7 +7,8 @@
   (which it casts first), and a whole one makes i32 of bool.
 - An op that leaves the integers (exp, div, softmax …) makes f32 of them, and a sum
   makes i32 of bool.
-- Comparisons give bool, and what an op selects by does not count.
+- Comparisons give bool, places (argmax …) i32, and what an op selects by does not
+  count.
 
 A ``dtype=`` of the call, or the tensor that is given as ``out=``, overrules them.
 """
@@ -120,9 +121,15 @@ def _counted(name: str, operands: Operands) -> str:
     return "i32" if result == "bool" else result
 
 
+def _index(name: str, operands: Operands) -> str:
+    """Of a place in a tensor: i32."""
+    return "i32"
+
+
 PROMOTED = DtypeRule(_promoted, casts_integers=True)
 SIGNED = DtypeRule(_signed, casts_integers=True)
 COUNTED = DtypeRule(_counted, casts_integers=True)
 SELECTED = DtypeRule(_selected)
 REAL = DtypeRule(_real, real=True)
 TRUTH = DtypeRule(_truth)
+INDEX = DtypeRule(_index)

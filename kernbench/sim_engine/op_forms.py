@@ -57,8 +57,8 @@ class Form:
         """The keywords with which the numpy function is called."""
         return {}
 
-    def terms(self, operand_size: int, size: int) -> int:
-        """How many elements are added up for one of the output's ``size``."""
+    def terms(self, operand: Shape, axis: Axis) -> int:
+        """How many elements of an operand are added up for one of the output."""
         return 0
 
     def elements(self, op: Applied, wanted: Ints) -> list[Ints]:
@@ -115,9 +115,15 @@ class Reduction(Form):
         """The axis and keepdims."""
         return {"axis": axis, "keepdims": keepdims}
 
-    def terms(self, operand_size: int, size: int) -> int:
+    def terms(self, operand: Shape, axis: Axis) -> int:
         """The extent of a line; 1 of a form that keeps the shape."""
-        return operand_size // max(size, 1)
+        return 1 if self.keeps_shape else self.extent(operand, axis)
+
+    def extent(self, operand: Shape, axis: Axis) -> int:
+        """How many elements a line has."""
+        if axis is None:
+            return operand[-1] if self.keeps_shape and operand else prod(operand)
+        return operand[axis] if operand else 1
 
     def elements(self, op: Applied, wanted: Ints) -> list[Ints]:
         """The whole line of each wanted element."""
@@ -132,8 +138,39 @@ class Reduction(Form):
         inner = prod(x[axis + 1 :])
         lines = wanted
         if self.keeps_shape:
-            lines = wanted // (extent * inner) * inner + wanted % inner
+            lines = _line_of(wanted, extent, inner)
         return [line_elements(lines, extent, inner)]
+
+
+class Scan(Reduction):
+    """f(x, axis, keepdims) whose element needs those before it in its line, and its
+    own.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(keeps_shape=True)
+
+    def terms(self, operand: Shape, axis: Axis) -> int:
+        """The extent of a line."""
+        return self.extent(operand, axis)
+
+    def elements(self, op: Applied, wanted: Ints) -> list[Ints]:
+        """The line of each wanted element, up to the last that is wanted."""
+        (line,) = super().elements(op, wanted)
+        (x,) = op.operands
+        axis = op.params.get("axis")
+        inner = prod(x[(-1 if axis is None else axis) % max(len(x), 1) + 1 :])
+        extent = self.extent(x, axis)
+        last = np.full(prod(x) // max(extent, 1), -1)
+        np.maximum.at(last, _line_of(wanted, extent, inner), wanted // inner % extent)
+        return [line[line // inner % extent <= last[_line_of(line, extent, inner)]]]
+
+
+def _line_of(elements: Ints, extent: int, inner: int) -> Ints:
+    """The number of the line of each element of a tensor of shape (…, extent,
+    inner).
+    """
+    return np.asarray(elements // (extent * inner) * inner + elements % inner)
 
 
 class Placement(Form):
@@ -151,6 +188,7 @@ class Placement(Form):
 ELEMENTWISE = Elementwise()
 REDUCTION = Reduction()
 ALONG_AXIS = Reduction(keeps_shape=True)
+SCAN = Scan()
 PLACEMENT = Placement()
 
 

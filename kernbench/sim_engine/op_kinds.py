@@ -365,7 +365,7 @@ class _Math:
         if not op.ulps or all(dtype.kind in "iub" for dtype in dtypes):
             return 0.0
         u = _half_ulp(F64 if F64 in dtypes else F32)
-        added = op.form.terms(operands[0].size, value.size)
+        added = op.form.terms(operands[0].shape, params.get("axis"))
         size = _magnitude(value)
         relative_to = size
         if op.sums:

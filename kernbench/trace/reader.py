@@ -243,6 +243,22 @@ class Trace:
             make = self.refuse
         return LazySequence(len(self.executable_positions), make)
 
+    @cached_without_lock
+    def steps(self) -> LazySequence[OpRecord]:
+        """``executable`` without ``dependency_ids``, which to find takes half the time.
+
+        The order is known, so who executes one after the other needs none.
+        """
+        make = self._step
+        if self.cut:
+            make = self.refuse
+        return LazySequence(len(self.executable_positions), make)
+
+    def _step(self, index: int) -> OpRecord:
+        """The op at an index of ``executable``, as if it depended on none."""
+        row = int(self.order[self.executable_positions[index]])
+        return self._record_of(row, np.empty(0, np.int64))
+
     def refuse(self, index: int = 0) -> OpRecord:
         """KernbenchError: this is a cut, of which nothing can be executed."""
         raise KernbenchError(

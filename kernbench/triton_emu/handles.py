@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from kernbench.common.arrays import Array
 from kernbench.common.dtypes import is_float
+from kernbench.common.from_triton import instead_of
 from kernbench.common.messages import Region
-from kernbench.errors import KernbenchError, PendingDataError
+from kernbench.errors import KernbenchError, KernelError, PendingDataError
 from kernbench.sim_engine.event_log import Site
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 from kernbench.sim_engine.op_dtypes import SCALARS, TRUTH, Scalar
@@ -146,6 +147,7 @@ class TensorHandle:
 
     def __getattr__(self, name: str) -> NoReturn:
         problem = f"{type(self).__name__!r} object has no attribute {name!r}"
+        problem += instead_of(name)
         if hasattr(np.ndarray, name) and not name.startswith("__"):
             problem += f"; an array has: use handle.numpy().{name} of what was loaded"
             if hasattr(type(self.tl), name):
@@ -153,6 +155,12 @@ class TensorHandle:
         raise AttributeError(problem, name=name, obj=self)
 
     def __getitem__(self, index: Any) -> Any:
+        items = index if isinstance(index, tuple) else (index,)
+        if any(item is None for item in items) and not self.ready:
+            raise KernelError(
+                f"{self!r} with None as an index: a new axis is tl.reshape(x, shape), "
+                "as (rows, 1)"
+            )
         if isinstance(index, tuple):
             return self.data[tuple(map(_as_index, index))]
         return self.data[_as_index(index)]

@@ -56,7 +56,8 @@ class KernelRunner:
         issue_ns = cycles_ns(self.ctx.spec.cpu.issue_cycles, self.ctx.spec.clock_ghz)
 
         def body() -> None:
-            called(kernel_fn, *args, tl=TLContext(self.ctx, store))
+            tl = TLContext(self.ctx, store)
+            called(kernel_fn, *args, **self.ctx.msg.options, tl=tl)
 
         child = greenlet.greenlet(body)
         try:

@@ -19,6 +19,7 @@ import numpy as np
 
 from kernbench.common.arrays import Array
 from kernbench.common.dtypes import dtype_name, is_float, itemsize, np_dtype
+from kernbench.common.from_triton import instead_of
 from kernbench.common.messages import Region
 from kernbench.common.pe_commands import MathCmd
 from kernbench.errors import KernelError
@@ -47,11 +48,14 @@ class MathCalls(Issuer):
     """
 
     def __getattr__(self, name: str) -> Callable[..., TensorHandle]:
-        """The call of an op that has come into the table since this class was made."""
+        """The call of an op that has come into the table since this class was made.
+
+        AttributeError that says what to write for another name.
+        """
         op = NUMPY_OPS.get(name)
         if op is None or op.call is None:
-            kind = type(self).__name__
-            raise AttributeError(f"{kind!r} object has no attribute {name!r}")
+            calls = [known for known in dir(self) if not known.startswith("_")]
+            raise AttributeError(f"tl has no {name!r}{instead_of(name, calls)}")
         return partial(_method(op, op.call), self)
 
     def zeros(self, shape: Shape, dtype: str = "f16") -> TensorHandle:
@@ -70,6 +74,15 @@ class MathCalls(Issuer):
         it is a copy at once.
         """
         return self._moved("transpose", x, lambda t: t.transpose(axes))
+
+    def trans(self, x: TensorHandle, *axes: int) -> TensorHandle:
+        """``tl.transpose``, as Triton calls it."""
+        return self.transpose(x, axes or None)
+
+    @staticmethod
+    def static_range(*bounds: int) -> range:
+        """Python's range: a kernel is plain Python, and its loops are."""
+        return range(*map(whole_number, bounds))
 
     def slice(self, x: TensorHandle, starts: Shape, shape: Shape) -> TensorHandle:
         """The block of ``x`` from ``starts`` on; a copy where it is not contiguous."""

@@ -2298,7 +2298,7 @@ def races(a_ptr, x_ptr, y_ptr, tl):
     if tl.program_id(0) == 0:
         tl.store(x_ptr, a)
     else:
-        tl.composite("neg", a=tl.ref(x_ptr, (1, 4), "f32"), out_ptr=y_ptr)
+        tl.composite("neg", a=tl.ref(x_ptr, (1, 4), "f32"), out_ptr=y_ptr + 0)
 
 
 @pytest.mark.parametrize("traced", [False, True])

@@ -234,9 +234,7 @@ def test_a_name_that_is_in_no_row_is_no_call(recorded):
     def kernel(a, tl):
         tl.hypot(tl.load(a, (2, 3), "f32"), 1.0)
 
-    with pytest.raises(
-        KernelError, match="'TLContext' object has no attribute 'hypot'"
-    ):
+    with pytest.raises(KernelError, match="tl has no 'hypot'"):
         recorded(kernel, A)
 
 

@@ -237,7 +237,19 @@ def block(draw, name):
     return Example([x], call, seen[box])
 
 
+def trans(draw, name):
+    """As Triton writes it: the axes one by one, or none for all of them reversed."""
+    x = array(draw, draw(SHAPES), FLOATS)
+    axes = draw(st.just(()) | st.permutations(range(x.ndim)))
+
+    def call(tl, h):
+        return tl.trans(h, *axes)
+
+    return Example([x], call, wide(x).transpose(axes or None))
+
+
 OTHER_CASES = {
+    "trans": trans,
     "zeros": zeros,
     "dot": dot,
     "reshape": reshape,
@@ -248,7 +260,7 @@ CASES = OTHER_CASES | {name: BY_FORM[op.call] for name, op in op_calls().items()
 NO_RESULT = {
     *("program_id", "num_programs", "cdiv", "load", "ref", "store", "composite"),
     *("wait", "scope", "device_print", "device_assert", "send", "recv", "recv_async"),
-    *("slot_bytes", "bytes_of", "truth_of", "issue"),
+    *("slot_bytes", "bytes_of", "truth_of", "issue", "static_range"),
 }
 
 

@@ -247,7 +247,7 @@ class History:
     def __init__(self, trace: Trace, budget: int = 1 << 30) -> None:
         self._trace = trace
         self._budget = budget
-        self._records = trace.executable
+        self._records = trace.steps
         self._positions = trace.executable_positions
         self.fill = 0xFF if trace.header.get("warn_memory") is True else None
         self._segments = [_Segment(0, MemoryStore(self.fill))]

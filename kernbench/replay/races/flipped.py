@@ -106,7 +106,7 @@ class Flipper:
     ) -> None:
         """Execute ``steps`` in this order, on what ``store`` holds before them."""
         positions = self._trace.executable_positions
-        records = self._trace.executable
+        records = self._trace.steps
         plans = Plans()
 
         @lru_cache(maxsize=_TURNS_KEPT)
