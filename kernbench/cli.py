@@ -259,6 +259,16 @@ def list_benches() -> None:
 
 
 @main.command()
+@click.argument("path", metavar="FILE.py", type=click.Path(path_type=Path))
+def new(path: Path) -> None:
+    """Write a bench to start from, which runs, to FILE.py."""
+    from kernbench.runtime_api.new_bench import write_new
+
+    write_new(path)
+    say(f"kernbench run {path}")
+
+
+@main.command()
 @click.argument("name", required=False)
 def doc(name: str | None) -> None:
     """Show the page NAME of the documents; without a name list the pages."""
