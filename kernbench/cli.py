@@ -29,6 +29,7 @@ from kernbench.sweep.command import sweep
 from kernbench.visible import guard_tracebacks, visible
 
 if TYPE_CHECKING:
+    from kernbench.common.kernel_texts import KernelText
     from kernbench.perf.sim import PerfRow
     from kernbench.replay.whatif.proof import Rerun
     from kernbench.runtime_api.proofs import Proofs
@@ -165,8 +166,11 @@ def run(bench: str, no_data: bool, as_json: bool, **options: Any) -> None:
     options["spec"] = _fields(options["spec"])
     if options["verify"] is None:
         options["verify"] = not no_data
+    on_text = None if as_json else _say_text
     with _shown_progress() as progress, interruptible():
-        result = run_bench(bench, data=not no_data, progress=progress, **options)
+        result = run_bench(
+            bench, data=not no_data, progress=progress, on_text=on_text, **options
+        )
     given = {
         name: options[name]
         for name in ("spec", "topology", "ccl", "plugins", "seed", "warn_memory")
@@ -177,6 +181,17 @@ def run(bench: str, no_data: bool, as_json: bool, **options: Any) -> None:
         say(text)
         raise KernbenchError(result.trace_error)
     _answer(text, result.ok)
+
+
+def _say_text(text: "KernelText") -> None:
+    """Show what a kernel prints, as it does.
+
+    If it cannot be shown the run goes on: the results will say so.
+    """
+    with suppress(OSError):
+        if sys.stderr.isatty():
+            click.echo("\r\033[K", err=True, nl=False)  # the line of progress
+        say(text.as_text())
 
 
 main.add_command(sweep)

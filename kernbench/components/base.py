@@ -24,6 +24,7 @@ import simpy
 
 from kernbench.common.arrays import Array
 from kernbench.common.exact_time import TICK_NS, exact_ns
+from kernbench.common.kernel_texts import KernelTexts
 from kernbench.common.messages import MsgBase, Region, Transaction, adopt
 from kernbench.common.rows import Rows
 from kernbench.components.clock import Clock
@@ -61,6 +62,7 @@ class Sim:
     ``op_logger`` and ``events`` are None where nothing is recorded. ``numbers`` gives
     the numbers of calls, and ``warnings`` holds what an engine that only warns of
     memory errors let pass. ``notes`` are what kernels have to say with the results,
+    ``texts`` what they print,
     ``tiles`` counts those of the composites so far, and
     ``short_rings`` those that kept a link waiting, by sender and direction, and
     ``reserved`` the bytes that are taken from the end of a memory: by space, sip, cube
@@ -82,6 +84,7 @@ class Sim:
     numbers: CallNumbers
     warnings: list[str]
     notes: list[str] = field(default_factory=list)
+    texts: KernelTexts = field(default_factory=KernelTexts)
     tiles: TileCounts = field(default_factory=TileCounts)
     short_rings: dict[tuple[str, str], ShortRing] = field(default_factory=dict)
     reserved: Counter[tuple[str, int, int, int]] = field(default_factory=Counter)

@@ -13,10 +13,12 @@ from typing import Any, TypeAlias
 from kernbench.ccl.config import CclSpec, load_ccl
 from kernbench.common.delays import Delay
 from kernbench.common.interrupts import Uninterrupted
+from kernbench.common.kernel_texts import KernelText
 from kernbench.common.source_names import shown_name, working_folder
 from kernbench.common.user_code import called, described, end_if_forked, located
 from kernbench.errors import KernbenchError, TraceFormatError, UsageError
 from kernbench.runtime_api.energy import RunEnergy, energy_of_run
+from kernbench.runtime_api.failures import explained
 from kernbench.runtime_api.own_code import code_sha
 from kernbench.runtime_api.registry import Bench, bind_params, find_bench, source_of
 from kernbench.runtime_api.torch import Torch
@@ -38,6 +40,7 @@ PHASE2_OPS = 10_000
 DEBUG_OPS = 500
 """Checks between two calls of progress while ops are checked."""
 
+OnText: TypeAlias = Callable[[KernelText], None]
 RunProgress: TypeAlias = Callable[[str, int, str], object]
 """Called with what was reached, in words, a count of what was done, and its unit."""
 
@@ -84,6 +87,15 @@ class RunResult:
 
     notes: tuple[str, ...]
     """What the bench itself measured, and what to know of it, a line each."""
+
+    failures: tuple[str, ...]
+    """What is wrong with outputs, in words, and which command says why."""
+
+    texts: tuple[KernelText, ...]
+    """What kernels printed and asserted, the first 10,000."""
+
+    text_count: int
+    """How often they did."""
 
     trace_path: Path | None
     """The trace that was recorded; None if none was."""
@@ -148,12 +160,14 @@ class RunResult:
             "tile_stages": self.tile_stages,
             "verified": self.report is not None,
             "verify": self.report.by_tensor() if self.report else (),
+            "failures": self.failures,
             "findings": self.findings,
             "checked": self.checked,
             "first_over": self.first_over,
             "warnings": len(warnings),
             "first_warning": next(iter(warnings), None),
             "notes": self.notes,
+            "texts": self.texts,
             "ok": self.ok,
             "trace": str(self.trace_path) if self.trace_path else None,
         }
@@ -168,6 +182,7 @@ class RunResult:
         if self.report is not None:
             nothing = "nothing to verify: the bench expects nothing"
             lines.append(self.report.as_text() if self.report.rows else nothing)
+        lines += self.failures
         for found in self.findings:
             lines.append(
                 f"finding: operand {found.which} of op {found.position} differs "
@@ -288,6 +303,7 @@ def run_bench(
     max_ns: float | None = None,
     max_ops: int | None = None,
     progress: RunProgress | None = None,
+    on_text: OnText | None = None,
 ) -> RunResult:
     """Simulate a bench, record it to ``trace``, and ``verify``: run Phase 2, compare.
 
@@ -296,7 +312,7 @@ def run_bench(
     ``data=False`` leaves data out of the trace. ``warn_memory`` makes memory errors
     warnings. ``plugins`` are files whose classes and modules ``topology`` and ``ccl``
     may name. LimitError ends a run after ``max_ns`` of simulated time, or with more
-    than ``max_ops`` ops.
+    than ``max_ops`` ops. ``on_text`` is called with what kernels print as they do.
 
     Raises what the topology, the bench or a kernel raises. A note of it names the
     trace, complete up to there, unless nothing had run yet.
@@ -324,11 +340,14 @@ def run_bench(
         max_ops=max_ops,
         plugins=tuple(loaded),
     )
-    return simulate(setup, trace, progress)
+    return simulate(setup, trace, progress, on_text)
 
 
 def simulate(
-    setup: RunSetup, trace: str | Path | None, progress: RunProgress | None = None
+    setup: RunSetup,
+    trace: str | Path | None,
+    progress: RunProgress | None = None,
+    on_text: OnText | None = None,
 ) -> RunResult:
     """Simulate what is set up, record and verify it; raises as ``run_bench``.
 
@@ -350,6 +369,8 @@ def simulate(
         if writer is not None:
             writer.abandon()
         raise
+    if on_text is not None:
+        engine.sim.texts.on_text = on_text
     notify = progress or _no_run_progress
     engine.progress = _simulation_progress(notify, engine)
     try:
@@ -423,6 +444,11 @@ def _result(
     engine = torch.engine
     logger = engine.op_logger
     assert logger is not None
+    failures: tuple[str, ...] = ()
+    if phase2.report is not None:
+        failures = explained(
+            engine, phase2.report, torch.expectations, phase2.store, trace_path
+        )
     return RunResult(
         params=params,
         timing=engine.get_timing_result(),
@@ -437,6 +463,9 @@ def _result(
         first_over=checks.first_over,
         warnings=None,
         notes=(*torch.notes, *torch.engine.notes),
+        failures=failures,
+        texts=tuple(engine.sim.texts.rows),
+        text_count=engine.sim.texts.count,
         trace_path=trace_path,
         launch_ns=_launch_ns(engine),
         find_energy=partial(_energy, engine, trace_path),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kernbench.common.arrays import Array
+from kernbench.common.kernel_texts import KernelTexts
 from kernbench.common.messages import LaunchMsg, MsgBase, Region
 from kernbench.common.rows import share_a_byte
 from kernbench.sim_engine.event_log import Recorder, Site
@@ -51,7 +52,7 @@ class KernelContext:
     of ``Sim``. ``peers`` are the pe_cpus of the neighbours by direction, and
     ``slot_bytes`` the sizes of a slot of the rings there. ``numbers`` gives the
     numbers of calls, ``scratch_bytes`` is the size of the scratch in the PE's TCM;
-    ``notes`` are printed with the run's results.
+    ``notes`` are printed with the run's results, ``texts`` are what kernels print.
     """
 
     env: Any
@@ -64,6 +65,7 @@ class KernelContext:
     numbers: CallNumbers
     warnings: list[str]
     notes: list[str]
+    texts: KernelTexts
     dispatch: Callable[[MsgBase], Any]
     translate: Callable[[int, int, bool], Sequence[Piece]]
     describe: Callable[[int], str]

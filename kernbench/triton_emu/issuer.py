@@ -17,6 +17,7 @@ import greenlet
 
 from kernbench.common.arrays import Array
 from kernbench.common.dtypes import dtype_name, itemsize, nbytes_of
+from kernbench.common.kernel_texts import KernelText
 from kernbench.common.messages import MsgBase, Region
 from kernbench.common.phys_addr import PhysAddr
 from kernbench.common.pointers import TensorPtr, TensorSlice, boxes_of, own_box
@@ -162,9 +163,13 @@ class Issuer:
         self._text(call, "warning", text)
 
     def _text(self, call: Call, level: str, message: str) -> None:
-        """Record a line of text of ``call``."""
-        if self._ctx.events is not None:
-            self._ctx.events.text(self._ctx.env.now, call.cmd, level, message)
+        """Record a line of text of ``call``, and show what is no warning."""
+        ctx = self._ctx
+        if level != "warning":
+            at = f"{call.site.file}:{call.site.line}"
+            ctx.texts.add(KernelText(ctx.env.now, ctx.node.id, at, level, message))
+        if ctx.events is not None:
+            ctx.events.text(ctx.env.now, call.cmd, level, message)
 
     def _handle(self, kind: type[H], region: Region, call: Call) -> H:
         """A new handle on ``region``, named by its launch and its number."""

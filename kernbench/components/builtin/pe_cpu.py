@@ -57,6 +57,7 @@ class PeCpu(ComponentBase):
             numbers=sim.numbers,
             warnings=sim.warnings,
             notes=sim.notes,
+            texts=sim.texts,
             dispatch=self.sibling("pe_scheduler", PeScheduler).dispatch,
             translate=self.sibling("pe_mmu", PeMmu).translate,
             describe=sim.pages.describe,

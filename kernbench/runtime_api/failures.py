@@ -1,0 +1,126 @@
+"""What to say of an output that is not as the bench expects: where, by how much, whose
+copy, and which command says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from kernbench.common.dtypes import Tolerance
+from kernbench.errors import KernbenchError
+from kernbench.sim_engine.engine import GraphEngine
+from kernbench.sim_engine.memory_store import MemoryStore
+from kernbench.sim_engine.verify import Expectation, VerifyReport, VerifyRow
+
+_PES_NAMED = 4
+_NEAR = 50
+"""An error of so many times the tolerance may be one of rounding."""
+
+
+def explained(
+    engine: GraphEngine,
+    report: VerifyReport,
+    expected: Mapping[str, Expectation],
+    store: MemoryStore,
+    trace: Path | None,
+) -> tuple[str, ...]:
+    """Some lines for each tensor that fails; ``store`` is memory at the end."""
+    lines: list[str] = []
+    for row in report.by_tensor():
+        if row.ok or row.first_bad is None:
+            continue
+        mine = [each for each in report.rows if each.tensor == row.tensor]
+        bad = [each for each in mine if not each.ok]
+        (first, *_) = (each for each in bad if each.first_bad == row.first_bad)
+        expectation = expected[first.name]
+        element = f"{row.tensor}[{', '.join(map(str, row.first_bad))}]"
+        values = _values(expectation, row.first_bad, store)
+        place = _pe(engine, expectation)
+        lines.append(f"{element} on {place} {values}; {_tolerance(row.tolerance)}")
+        origin = expectation.origin
+        copies = [each for each in mine if expected[each.name].origin == origin]
+        lines += _of_copies(engine, row.tensor, copies, expected)
+        if _is_near(row):
+            lines.append(
+                "  it is off by little: --debug says whether rounding explains that; "
+                "if so, give torch.expect(…, rtol=, atol=) what its sums need"
+            )
+        lines.append(f"  why: {_command(trace, element.replace(' ', ''))}")
+    return tuple(lines)
+
+
+def _values(
+    expectation: Expectation, index: tuple[int, ...], store: MemoryStore
+) -> str:
+    """What the element is, and what it is to be."""
+    origin = expectation.origin or (0,) * len(index)
+    within = tuple(at - low for at, low in zip(index, origin, strict=True))
+    wanted = f"is to be {_number(expectation.array[within])}"
+    e = expectation
+    try:
+        held = store.view(e.space, e.addr, e.array.shape, e.dtype)[within]
+    except KernbenchError:
+        return f"{wanted}, and was never written"
+    if np.array_equal(held, e.array[within], equal_nan=True):
+        return f"{wanted}, and was not when the bench looked"
+    return f"{wanted}, and is {_number(held)}"
+
+
+def _number(value: object) -> str:
+    """A number as short as it is told from its neighbours by."""
+    return f"{np.asarray(value).astype(np.float64).item():.7g}"
+
+
+def _is_near(row: VerifyRow) -> bool:
+    """Whether no element is off by much more than it may be."""
+    apart, relative, _ = row.worst
+    tolerance = row.tolerance
+    in_all = apart <= _NEAR * tolerance.atol
+    return in_all or relative <= _NEAR * tolerance.rtol
+
+
+def _tolerance(tolerance: Tolerance) -> str:
+    """How far it might have been."""
+    if not tolerance.rtol and not tolerance.atol:
+        return "it has to be equal"
+    return f"{tolerance.atol:g} + {tolerance.rtol:g} |expected| off would do"
+
+
+def _pe(engine: GraphEngine, expectation: Expectation) -> str:
+    """The PE in whose memory a shard lies."""
+    place = engine.place_of(expectation.addr)
+    return engine.graph.at(*place, "pe_cpu").rpartition(".")[0]
+
+
+def _of_copies(
+    engine: GraphEngine,
+    tensor: str,
+    copies: Sequence[VerifyRow],
+    expected: Mapping[str, Expectation],
+) -> list[str]:
+    """Which copies of one part of a tensor are wrong, if there are several."""
+    if len(copies) < 2:
+        return []
+    bad = [_pe(engine, expected[row.name]) for row in copies if not row.ok]
+    named = ", ".join(bad[:_PES_NAMED])
+    if len(bad) > _PES_NAMED:
+        named += f" and {len(bad) - _PES_NAMED} more"
+    if len(bad) == len(copies):
+        return [
+            f"  {tensor} is replicated, and all {len(copies)} copies of that part are "
+            "wrong"
+        ]
+    return [
+        f"  {tensor} is replicated on {len(copies)} PEs, and a PE writes its own copy: "
+        f"wrong are {named}"
+    ]
+
+
+def _command(trace: Path | None, element: str) -> str:
+    """The command that says what made an element."""
+    file = trace or "t.msgpack"
+    blame = f"kernbench trace blame {file} '{element}'"
+    return blame if trace else f"run it with --trace {file}, then {blame}"

@@ -1,0 +1,70 @@
+"""A failing output is explained: its element, values and copy, and the command."""
+
+import numpy as np
+import pytest
+
+from kernbench.runtime_api import run_bench
+
+BENCH = """\
+import numpy as np
+from kernbench.benches import bench
+from kernbench.runtime_api import DPPolicy
+
+def kernel(x, y, n, tl):
+    {body}
+
+@bench(name="fails", description="fails")
+def run(torch, n=32):
+    data = torch.rng.standard_normal(n).astype("f4")
+    x = torch.tensor(data, dp=DPPolicy(pe="{x}", num_cubes=1), name="x")
+    y = torch.zeros((n,), "{dtype}", dp=DPPolicy(pe="{y}", num_cubes=1), name="y")
+    torch.launch("k", kernel, x, y, n)
+    torch.expect(y, {expected})
+"""
+
+
+@pytest.fixture
+def failures(tmp_path):
+    def failures(body, expected="data", x="replicate", y="replicate", dtype="f32"):
+        file = tmp_path / "fails.py"
+        text = BENCH.format(body=body, expected=expected, x=x, y=y, dtype=dtype)
+        file.write_text(text)
+        result = run_bench(str(file), trace=tmp_path / "t.msgpack")
+        assert "\n".join(result.failures) in result.as_text()
+        return result.failures
+
+    return failures
+
+
+def test_nothing_is_said_of_what_is_right(failures):
+    assert failures("tl.store(y, tl.load(x))") == ()
+
+
+def test_the_first_bad_element_has_both_values_and_its_pe(failures, tmp_path):
+    data = np.random.default_rng(0).standard_normal(32).astype("f4")
+    row = "i = 4 * tl.program_id(0)"
+    body = f"{row}; tl.store(y[i:i+4], tl.load(x[i:i+4]) * (1 + (i == 20)))"
+    first, why = failures(body, x="row_wise", y="row_wise")
+    assert first.startswith(
+        f"y[20] on sip0.cube0.pe5 is to be {data[20]:.7g}, and is {2 * data[20]:.7g}; "
+    )
+    assert first.endswith("1e-05 + 1e-05 |expected| off would do")
+    assert why == f"  why: kernbench trace blame {tmp_path / 't.msgpack'} 'y[20]'"
+
+
+def test_a_replica_that_each_pe_writes_in_part_is_named(failures):
+    body = "i = 4 * tl.program_id(0); tl.store(y[i:i+4], tl.load(x[i:i+4]))"
+    _first, copies, _why = failures(body)
+    assert copies == "  y is replicated, and all 8 copies of that part are wrong"
+
+
+def test_a_copy_that_is_not_written_is_named(failures):
+    body = "tl.program_id(0) == 3 or tl.store(y, tl.load(x))"
+    first, copies, _why = failures(body)
+    assert first.startswith("y[0] on sip0.cube0.pe3 is to be ")
+    assert copies.endswith("a PE writes its own copy: wrong are sip0.cube0.pe3")
+
+
+def test_what_is_off_by_little_may_be_rounding(failures):
+    said = failures("tl.store(y, tl.load(x) * 1.0001)", expected="data")
+    assert any("--debug says whether rounding explains that" in line for line in said)
