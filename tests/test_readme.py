@@ -13,22 +13,27 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from kernbench import docs
 from kernbench.benches import SHIPPED
 from kernbench.cli import main, run
 from kernbench.replay.commands import table_of_topics
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+RUN = docs.page("run")
+COMMANDS = docs.page("commands")
 BLOCKS = [
     "\n".join(line[4:] for line in block.splitlines())
-    for block in re.findall(r"(?:^(?:    .*)?\n)+", README, re.MULTILINE)
+    for block in re.findall(
+        r"(?:^(?:    .*)?\n)+", README + RUN + COMMANDS, re.MULTILINE
+    )
     if block.strip()
 ]
 
 
 def block(start):
-    """The indented block that begins so."""
-    (found,) = (text.strip() for text in BLOCKS if text.strip().startswith(start))
+    """The first indented block that begins so."""
+    found, *_ = (text.strip() for text in BLOCKS if text.strip().startswith(start))
     return found
 
 
@@ -69,9 +74,9 @@ def section(title):
     ]
 
 
-def commands_of(title):
-    """The lines of a section's blocks that run ``kernbench``."""
-    return re.findall(r"^    (kernbench .*)$", section(title), re.MULTILINE)
+def commands_of(page):
+    """The lines of a page's blocks that run ``kernbench``."""
+    return re.findall(r"^    (kernbench .*)$", page, re.MULTILINE)
 
 
 def quotes():
@@ -103,7 +108,7 @@ def test_each_fault_is_found_in_less_than_ten_lines():
 
 
 def test_what_can_be_asked_without_a_screen_is_answered(at_traces):
-    lines = commands_of("Without a screen")
+    lines = commands_of(COMMANDS)
     assert len(lines) == 14
     for line in lines:
         result = kernbench(line.removeprefix("kernbench "))
@@ -112,7 +117,7 @@ def test_what_can_be_asked_without_a_screen_is_answered(at_traces):
 
 
 def test_a_trace_is_run_again_as_it_is_shown(at_traces):
-    lines = [line for line in commands_of("Record a run") if "rerun" in line]
+    lines = [line for line in commands_of(RUN) if "rerun" in line]
     assert len(lines) == 2
     for line in lines:
         result = kernbench(line.removeprefix("kernbench "))
@@ -128,7 +133,7 @@ def test_an_investigation_is_a_script(at_traces, shell):
 
 
 def test_the_table_of_questions_is_that_of_the_commands():
-    table = section("Without a screen").partition("| question")[2].partition("\n\n")[0]
+    table = COMMANDS.partition("| question")[2].partition("\n\n")[0]
     assert f"| question{table}" == table_of_topics()
 
 
@@ -140,6 +145,20 @@ def test_the_first_kernel_runs_is_verified_and_leaves_a_trace(shell, tmp_path):
     assert re.search(r"^y +f32 +64 +ok ", printed, re.MULTILINE)
     assert printed.endswith("trace: kernbench-tui out.msgpack\n")
     assert "my_bench.py:" in shell("kernbench trace source out.msgpack")
+
+
+def test_it_is_short_and_names_every_page():
+    assert len(README.splitlines()) <= 150
+    table = section("More")
+    assert [name for name in docs.pages() if f"`{name}`" not in table] == []
+
+
+def test_what_is_asked_of_the_first_trace_is_answered(shell):
+    shell(block("kernbench run matmul --trace").splitlines()[0])
+    lines = commands_of(section("In the debugger"))
+    assert len(lines) == 3
+    for line in lines:
+        assert shell(line)
 
 
 def test_the_first_commands_record_a_matmul(shell):
@@ -171,11 +190,11 @@ def test_every_option_of_run_is_explained():
     options = {
         name for option in run.params for name in option.opts if name.startswith("--")
     }
-    assert {name for name in options if name not in README} == set()
+    assert {name for name in options if name not in RUN} == set()
 
 
 def test_the_benches_to_begin_with_are_there():
-    table = section("Record a run").partition("| bench |")[2].partition("\n\n")[0]
+    table = RUN.partition("| bench |")[2].partition("\n\n")[0]
     rows = table.splitlines()[2:]
     listed = [
         name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])

@@ -1,7 +1,6 @@
 """The page of sweeps shows what is so."""
 
 import re
-from pathlib import Path
 
 import pytest
 import yaml
@@ -40,8 +39,11 @@ def test_the_ranges_that_are_shown_are_read(tmp_path):
 
 
 def test_the_space_of_the_readme_is_read(tmp_path):
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    block = readme.partition("    kernbench sweep space.yaml")[2].partition("\n\n")[0]
+    block = (
+        docs.page("run")
+        .partition("    kernbench sweep space.yaml")[2]
+        .partition("\n\n")[0]
+    )
     text = "\n".join(line.partition("# ")[2] for line in block.splitlines())
     file = tmp_path / "space.yaml"
     file.write_text(text)
