@@ -13,7 +13,7 @@ class Memory:
 
     ``operands`` are by position the arrays that an op computed with: the snapshot where
     there is one, else the bytes of memory. ``stale`` are the positions of ops of which
-    a snapshot was not what memory held.
+    a snapshot was not what memory held, ``stale_operands`` counts these snapshots.
     """
 
     def __init__(self, recording):
@@ -22,6 +22,7 @@ class Memory:
         self.operands = {}
         self.outputs = {}
         self.stale = set()
+        self.stale_operands = 0
         for op in recording.ops:
             if op.kind != "unknown":
                 self._execute(op)
@@ -36,6 +37,7 @@ class Memory:
             if snapshot is not None:
                 if snapshot.tobytes() != value.tobytes():
                     self.stale.add(op.position)
+                    self.stale_operands += 1
                 value = snapshot.reshape(region.shape)
             operands.append(value)
         if op.kind == "memory" and not regions:
