@@ -100,6 +100,8 @@ class MathCalls(Issuer):
         ``x``.
         """
         whole = self._live(x, name).region
+        if whole.strided is not None:
+            return self._turned(name, x, move)
         stored = np.empty(whole.shape, np.int8)
         try:
             seen = move(stored.T if x.transposed else stored)
@@ -118,6 +120,32 @@ class MathCalls(Issuer):
         addr = whole.addr + offset * size
         region = Region(whole.space, addr, shape, whole.dtype, seen.size * size)
         return replace(x, region=region, call=None, base=x.root, transposed=turned)
+
+    def _turned(
+        self, name: str, x: TensorHandle, move: Callable[[Array], Array]
+    ) -> TensorHandle:
+        """What ``move`` makes of a matrix in HBM whose rows have gaps between them.
+
+        That is itself or its transpose; KernelError for anything else.
+        """
+        stored = np.empty(x.region.shape, np.int8)
+        seen = move(stored.T if x.transposed else stored)
+        for turned in (False, True):
+            same = stored.T if turned else stored
+            if seen.shape == same.shape and seen.strides == same.strides:
+                return replace(x, call=None, base=x.root, transposed=turned)
+        raise KernelError(
+            f"{name} of {x!r}, whose rows have gaps between them: slice the pointer as "
+            "it is needed, or tl.load it first"
+        )
+
+    def _contiguous(self, x: TensorHandle, name: str) -> TensorHandle:
+        """``x``, or a copy where it is a transpose; KernelError for rows with gaps."""
+        if self._live(x, name).region.strided is not None:
+            raise KernelError(
+                f"{name} of {x!r}, whose rows have gaps between them; tl.load it first"
+            )
+        return self._row_major(x, name)
 
     def _row_major(self, x: TensorHandle, name: str) -> TensorHandle:
         """``x``, or a copy where it is a transpose."""
