@@ -295,7 +295,7 @@ def _element(where: str, item: Any, extent: int) -> int:
 def _whole(where: str, item: Any) -> int:
     """A number of an index; KernelError for what is none."""
     why: Exception | None = None
-    if not _is_block(item):
+    if not _is_block(item) and not isinstance(item, bool):
         try:
             return whole_number(item)
         except TypeError as error:

@@ -312,7 +312,8 @@ class Issuer:
         """
         if not isinstance(handle, TensorHandle):
             raise KernelError(
-                f"{what}: {handle!r} is no handle; tl.load or compute one"
+                f"{what}: {handle!r} is no handle; tl.load or compute one (of a "
+                "number tl.full(shape, number, dtype))"
             )
         if handle.root.scope not in self._scopes:
             raise KernelError(
@@ -549,11 +550,22 @@ def _address(call: Call, ptr: SupportsIndex) -> int:
 
 
 def _checked(call: Call, space: str, addr: int, shape: Shape, dtype: str) -> Region:
-    """A region of that shape; KernelError for an extent below 1."""
-    extents = tuple(int(extent) for extent in shape)
-    if min(extents, default=1) < 1:
-        raise KernelError(f"{call.name}: shape {extents} has an extent below 1")
+    """A region of that shape; KernelError as ``extents_of``."""
+    extents = extents_of(call.name, shape)
     return Region(space, addr, extents, dtype, nbytes_of(extents, dtype))
+
+
+def extents_of(what: str, shape: Any) -> tuple[int, ...]:
+    """The extents of a shape; KernelError for one below 1, and for what is none."""
+    try:
+        extents = tuple(map(whole_number, shape))
+    except TypeError as error:
+        raise KernelError(
+            f"{what}: shape {shape!r} has to be a tuple of whole numbers, as (n,)"
+        ) from error
+    if min(extents, default=1) < 1:
+        raise KernelError(f"{what}: shape {extents} has an extent below 1")
+    return extents
 
 
 def _descriptor(call: Call, whole: Region, strides: Sequence[int]) -> Rows:
