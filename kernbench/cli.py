@@ -262,15 +262,23 @@ def rerun(
 @main.command("list")
 def list_benches() -> None:
     """List the shipped benches and their parameters."""
-    from kernbench.benches import FAULTS, SHIPPED
+    from kernbench.benches import FAULTS, SHIPPED, TUTORIALS
     from kernbench.runtime_api.registry import BENCHES
 
-    for name in (*SHIPPED, *FAULTS):
-        bench = BENCHES[name]
-        params = " ".join(
-            f"{k}={'all' if v is None else v}" for k, v in bench.params.items()
-        )
-        say(f"{name:<21} {bench.description}\n{'':<21} {params}")
+    parts = {
+        "": SHIPPED,
+        "As in the tutorials of Triton:": TUTORIALS,
+        "Wrong on purpose:": FAULTS,
+    }
+    for heading, names in parts.items():
+        if heading:
+            say(f"\n{heading}")
+        for name in names:
+            bench = BENCHES[name]
+            params = " ".join(
+                f"{k}={'all' if v is None else v}" for k, v in bench.params.items()
+            )
+            say(f"{name:<21} {bench.description}\n{'':<21} {params}")
 
 
 @main.command()
