@@ -66,6 +66,10 @@ def export_perfetto(trace: Trace, path: Path, progress: Progress) -> dict[str, i
     ``progress`` is called with the share of ops that are written.
     """
     ops = op_table(trace)
+    for name in ("nbytes", "cmd", "line"):
+        ops[name] = np.ma.filled(ops[name], 0)
+    for name in ("call", "file"):
+        ops[name] = np.array([text or "" for text in ops[name].tolist()], object)
     starts_ps = np.rint(ops["t_start"] * 1e3)
     ends_ps = np.rint(ops["t_end"] * 1e3)
     ops["ts"] = to_us(ops["t_start"])

@@ -66,7 +66,7 @@ def test_there_is_one_slice_an_op_with_its_times_and_place(both):
         row = int(trace.order[event["args"]["op"]])
         command = trace.command(int(trace.op_columns.cmd[row]))
         node = trace.node_index[record.component_id]
-        assert (event["name"], event["cat"]) == (record.op_name, record.op_kind)
+        assert event["name"] == record.op_name
         assert ps(event["ts"]) == round(record.t_start * 1e3)
         assert ps(event["ts"]) + ps(event["dur"]) == round(record.t_end * 1e3)
         assert event["args"]["bytes"] == trace.op_columns.nbytes[row]
