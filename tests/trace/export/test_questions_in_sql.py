@@ -26,8 +26,9 @@ NAMES = ("matmul", "mlp_tp")
 
 def questions():
     """The SQL of each question of the page, by its heading."""
-    text = (docs.FOLDER / "tables.md").read_text(encoding="utf-8")
-    section = text.partition("## Ten questions\n")[2].partition("\n## ")[0]
+    section = (
+        docs.page("tables").partition("## Ten questions\n")[2].partition("\n## ")[0]
+    )
     found = {}
     for part in section.split("\n### ")[1:]:
         heading, _, body = part.partition("\n")
