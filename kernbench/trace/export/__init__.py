@@ -17,6 +17,9 @@ from typing import Literal, TypeAlias
 from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.trace.export.csv import export_csv
+from kernbench.trace.export.folded import export_folded
+from kernbench.trace.export.konata import export_konata
+from kernbench.trace.export.ndjson import export_ndjson
 from kernbench.trace.export.parquet import export_parquet
 from kernbench.trace.export.perfetto import export_perfetto
 from kernbench.trace.export.pftrace import export_pftrace
@@ -64,6 +67,11 @@ _ROWS = (
         "parquet",
     ),
     Exporter("csv", "tables as text", export_csv, "folder"),
+    Exporter("ndjson", "all tables, a row a line, as JSON", export_ndjson, "file"),
+    Exporter(
+        "folded", "time by kernel line: speedscope, flame graphs", export_folded, "file"
+    ),
+    Exporter("konata", "the stages of tiles as a pipeline", export_konata, "file"),
 )
 EXPORTERS = {row.name: row for row in _ROWS}
 """All formats, by name."""
