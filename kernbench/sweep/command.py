@@ -269,5 +269,5 @@ def _open(results: Results, number: int) -> None:
     for line in differing:
         say(visible(line))
     if sys.stdout.isatty():
-        sys.exit(subprocess.run([sys.executable, "-m", "tui", str(path)]).returncode)
+        sys.exit(subprocess.run([sys.executable, "-m", "kernbench_tui", str(path)]).returncode)
     say(f"trace: kernbench-tui {path}")
