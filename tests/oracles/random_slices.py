@@ -30,13 +30,13 @@ def part(handle, shape, tl):
     return tl.reshape(tl.slice(handle, (0,), (count,)), shape)
 '''
 
-KERNEL = '''
+KERNEL = """
 
 def kernel_{number}(x, own, tl):
     pe = tl.program_id(0) + {pes} * tl.program_id(1)
     mine = tl.load(own + pe * {n} * 4, (N,), "f32")
     token = tl.load(own + pe * {n} * 4, (1,), "f32")
-'''
+"""
 
 FOOTER = """
 
