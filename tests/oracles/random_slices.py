@@ -1,4 +1,4 @@
-"""Writes random benches of four PEs that share slices of one tensor, with or without gaps.
+"""Writes random benches of four PEs that share slices of one tensor.
 
 As ``random_races``, but what is shared is a tensor in shards, sliced by its indices and
 with steps, so that one slice is several DMAs of rows; and there are several launches.

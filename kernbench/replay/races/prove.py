@@ -114,8 +114,8 @@ class RaceProver:
         verdict = [*benign, *verdicts][0]
         if found.count == 1:
             return verdict
-        tried = f"{len(verdicts)} of {found.count:,} pairs of ops tried"
-        return replace(verdict, detail=tried)
+        how_many = f"{len(verdicts)} of {found.count:,} pairs of ops tried"
+        return replace(verdict, detail=how_many)
 
     def _of_pair(self, first: int, second: int, progress: Progress) -> Verdict:
         """Hold the earlier of two ops back, for longer and longer, until it comes
