@@ -15,6 +15,7 @@ from kernbench.replay.text import (
     time_text,
     wrapped,
 )
+from kernbench.replay.texts import TextRow
 
 _VERIFIED = {None: "not executed", True: "yes", False: "no"}
 _NAME_COLUMNS = 26
@@ -111,7 +112,8 @@ class Stopped(Moved):
 @dataclass(frozen=True, slots=True)
 class OpDetails:
     """All that was recorded of an op; ``waits``: (node, reason, t0, t1, op that ended
-    it or -1).
+    it or -1). ``texts`` are what its kernel said after the call that caused it, and
+    before the next that caused any.
     """
 
     row: OpRow
@@ -122,6 +124,7 @@ class OpDetails:
     params: dict[str, Any]
     dependencies: tuple[int, ...]
     waits: tuple[tuple[str, str, float, float, int], ...]
+    texts: tuple[TextRow, ...] = ()
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
@@ -141,6 +144,8 @@ class OpDetails:
         for node, reason, t0, t1, holder in self.waits:
             by = f", until op {holder:,} ended" if holder >= 0 else ""
             lines.append(f"waited  {t1 - t0:.3f} ns for {reason} at {node}{by}")
+        for text in self.texts:
+            lines += wrapped(f"said    {text.site}: {text.said}", width, 8)
         return lines
 
 

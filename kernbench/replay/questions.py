@@ -52,6 +52,7 @@ from kernbench.replay.parsing import NoArguments, Reader, one_of
 from kernbench.replay.query import At
 from kernbench.replay.races.findings import Findings as Hazards
 from kernbench.replay.races.prove import prove_findings
+from kernbench.replay.texts import TextList
 from kernbench.replay.time.activity import Activity
 from kernbench.replay.time.call_times import CallTimes, call_times
 from kernbench.replay.time.critical import CriticalPath
@@ -205,6 +206,14 @@ class Pe:
     """A PE, cube or SIP by name; without one all that ran."""
 
     pe: Annotated[str | None, Reader("PE")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextsOf:
+    """A PE, cube or SIP by name (without one all), and how many texts, the first."""
+
+    pe: Annotated[str | None, Reader("PE|all")] = None
+    limit: Annotated[int | None, Reader("COUNT", _size, option="limit")] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,8 +396,20 @@ def _pages(index: Index, args: Listed) -> Iterator[OpList]:
 
 
 def op(index: Index, at: At, args: NoArguments, progress: Progress) -> OpDetails:
-    """Everything recorded about an op."""
-    return index.ops.details(op_of(at))
+    """Everything recorded about an op, and what its kernel said after it."""
+    found = index.ops.details(op_of(at))
+    return replace(found, texts=index.texts.of_call(found.cmd))
+
+
+def texts(index: Index, at: At, args: TextsOf, progress: Progress) -> TextList:
+    """What kernels printed and asserted, and what was warned of, as it happened."""
+    pes = None
+    if args.pe not in (None, "all"):
+        pes = index.stalls.pes(args.pe, stage(progress, 0.0, 0.3))
+    numbers = index.texts.numbers(pes, stage(progress, 0.3, 0.5))
+    shown = numbers[: args.limit]
+    rows = index.texts.rows(shown, stage(progress, 0.5, 1.0))
+    return TextList(rows, len(numbers))
 
 
 def source(index: Index, at: At, args: NoArguments, progress: Progress) -> Source:

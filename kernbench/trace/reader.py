@@ -31,6 +31,7 @@ from kernbench.trace.columns import (
     EdgeColumns,
     NodeColumns,
     OpColumns,
+    TextColumns,
     TransferColumns,
     WaitColumns,
 )
@@ -385,6 +386,11 @@ class Trace:
             Launch(launch, kernel, tuple(pes), *times)
             for launch, kernel, pes, *times in self.rows_as_recorded("launches")
         ]
+
+    @cached_without_lock
+    def text_columns(self) -> TextColumns:
+        """The columns of ``texts``."""
+        return TextColumns(**self._logs.columns("text"))
 
     @cached_without_lock
     def texts(self) -> list[Text]:
