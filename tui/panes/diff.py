@@ -99,6 +99,8 @@ _AT_ONCE = 20_000
 """Ops of a run that failed, all of which are executed, unasked, as soon as the pane is
 seen: that takes some seconds.
 """
+_LEAST_CHAIN = 4
+"""Lines below the numbers from which on it is told how an element came to be."""
 _RECORDED_SHOWN = 3
 """Outputs that are named of a run whose verdict is not that of these ops."""
 
@@ -580,6 +582,28 @@ class DiffPane(BasePane[DiffState]):
             )
         else:
             lines += number_lines(found.grid, of_grid, state.cells, window)
+        if subject.failed:
+            room = frame.height - len(lines)
+            lines += self._chain(state, subject, room, frame, answers)
+
+    def _chain(
+        self,
+        state: DiffState,
+        subject: _Subject,
+        room: int,
+        frame: Frame,
+        answers: Answers,
+    ) -> list[Line]:
+        """How the picked element came to be, where there is room below the grid."""
+        queries = self._blame_queries(state, subject, frame, answers)
+        blame: Blame | None = answers.known(queries[0]) if queries else None
+        if blame is None or room < _LEAST_CHAIN:
+            return []
+        lines: list[Line] = [[]]
+        for text in blame.lines(frame.width - 2):
+            style = "mark" if text.lstrip().startswith("!") else "title"
+            lines.append([(f" {clip(text, frame.width - 2, frame.glyphs)}", style)])
+        return lines[:room]
 
     def _element(
         self,

@@ -1,8 +1,8 @@
 """What Memory and Diff share: a grid as numbers or as a heatmap, and its picked cell.
 
 A grid has a column for each index of its tensor's last axis, and a row for each index
-of all others together. One of a single row that is too long for the pane is folded into
-lines. It knows neither pane: they say in which ``Window`` it is shown.
+of all others together. Where it has few rows that are too long for the pane, each is
+folded into lines. It knows neither pane: they say in which ``Window`` it is shown.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ _ROW_NAME = 5
 """Columns of a row's name, at least."""
 _SMALL = 1 << 14
 """Elements of a grid that is asked for as a whole: scrolling asks for no more."""
+_FEW_ROWS = 16
+"""Rows of a grid of which each may be folded."""
 _BESIDE_NAME = 2
 """Columns behind a row's name in a heatmap: a star or a blank, and a blank."""
 _BETWEEN_MAPS = 2
@@ -105,9 +107,14 @@ def numbers_room(grid: GridShape, window: Window) -> Room:
     return Room(rows, min(max(columns, 1), grid.columns))
 
 
-def is_folded(grid: GridShape, room: Room) -> bool:
-    """Whether a grid is a single row that is shown in several lines."""
-    return grid.rows == 1 and grid.columns > room.columns
+def lines_a_row(grid: GridShape, room: Room) -> int:
+    """In how many lines each row is shown: more than one where rows are too long, and
+    so few that all have room for that.
+    """
+    is_few = grid.rows <= min(room.rows // 2, _FEW_ROWS)
+    if grid.columns <= room.columns or not is_few:
+        return 1
+    return min(room.rows // grid.rows, -(-grid.columns // room.columns))
 
 
 def heat_blocks(grid: GridShape, window: Window) -> Blocks:
@@ -132,11 +139,18 @@ def _map_columns(grid: GridShape, window: Window) -> int:
 
 
 def _label_width(grid: GridShape) -> int:
-    """Columns that the names of the rows take; of a single one, those of its lines."""
-    longest = row_name(grid.rows - 1, grid.shape)
+    """Columns that the names of the rows take, and of the lines of few rows."""
+    longest = len(row_name(grid.rows - 1, grid.shape))
+    if grid.rows <= _FEW_ROWS:
+        longest = len(_line_name(grid, grid.rows - 1, grid.columns - 1))
+    return max(longest, _ROW_NAME)
+
+
+def _line_name(grid: GridShape, row: int, column: int) -> str:
+    """The name of a line of a row that is folded: where it begins."""
     if grid.rows == 1:
-        longest = str(grid.columns - 1)
-    return max(len(longest), _ROW_NAME)
+        return str(column)
+    return f"{row_name(row, grid.shape)}:{column}"
 
 
 # -- the picked cell ----------------------------------------------------------
@@ -195,22 +209,29 @@ class Cells:
                 fold = blocks.wide * _map_columns(grid, window)
             return replace(cells, page=page, fold=fold)
         room = numbers_room(grid, window)
-        if is_folded(grid, room):
-            return cells.settled_in_lines(grid, room)
+        lines = lines_a_row(grid, room)
+        if lines > 1:
+            return cells.settled_in_lines(grid, room, lines)
         upper = min(cells.upper, cells.row, grid.rows - room.rows)
         upper = max(upper, cells.row - room.rows + 1, 0)
         left = min(cells.left, cells.column, grid.columns - room.columns)
         left = max(left, cells.column - room.columns + 1, 0)
         return replace(cells, upper=upper, left=left, page=room.rows, fold=0)
 
-    def settled_in_lines(self, grid: GridShape, room: Room) -> Cells:
-        """The same of a single row that is folded into lines of ``room.columns``."""
-        lines = -(-grid.columns // room.columns)
+    def settled_in_lines(self, grid: GridShape, room: Room, lines: int) -> Cells:
+        """The same of rows that are folded, each into so many lines of
+        ``room.columns``. A single one is gone through line by line.
+        """
         here = self.column // room.columns
-        top = min(self.left // room.columns, here, lines - room.rows)
-        top = max(top, here - room.rows + 1, 0)
-        left = top * room.columns
-        return replace(self, upper=0, left=left, page=room.rows, fold=room.columns)
+        top = min(self.left // room.columns, here)
+        top = min(top, -(-grid.columns // room.columns) - lines)
+        top = max(top, here - lines + 1, 0)
+        page = room.rows
+        fold = room.columns
+        if grid.rows > 1:
+            page = grid.rows
+            fold = 0
+        return replace(self, upper=0, left=top * room.columns, page=page, fold=fold)
 
 
 def next_mark(cells: Cells, grid: GridShape, by: int) -> Cells | None:
@@ -244,8 +265,9 @@ def grid_query(
     row = cells.upper
     column = cells.left
     room = numbers_room(grid, window)
-    if is_folded(grid, room):
-        room = Room(1, min(room.rows * room.columns, grid.columns))
+    lines = lines_a_row(grid, room)
+    if lines > 1:
+        room = Room(grid.rows, min(lines * room.columns, grid.columns))
     if grid.rows * grid.columns <= _SMALL:
         row = column = 0
         room = Room(grid.rows, grid.columns)
@@ -261,7 +283,7 @@ def number_lines(
     look = window.look
     room = numbers_room(grid, window)
     label = _label_width(grid)
-    if is_folded(grid, room):
+    if lines_a_row(grid, room) > 1:
         return _folded_lines(grid, part, cells, room, look)
     first_row, first_column = look.origin
     lines = _headings(first_column + cells.left, room, look, label)
@@ -282,20 +304,21 @@ def number_lines(
 def _folded_lines(
     grid: GridShape, part: GridPart, cells: Cells, room: Room, look: Look
 ) -> list[Line]:
-    """A single row as lines, each named by the number of its first column."""
+    """Each row as lines, which are named by where they begin."""
     label = _label_width(grid)
-    _, first_column = look.origin
+    first_row, first_column = look.origin
     lines = _headings(0, room, look, label, sign="+")
-    for line in range(room.rows):
-        start = cells.left + line * room.columns
-        if start >= grid.columns:
-            break
-        picked = None
-        if look.picks:
-            picked = cells.column - start
-        name = f"{first_column + start:>{label}} "
-        runs = _row_runs(part, 0, start, room.columns, picked, look)
-        lines.append([(name, "title"), *runs])
+    end = min(cells.left + lines_a_row(grid, room) * room.columns, grid.columns)
+    for row in range(grid.rows):
+        for start in range(cells.left, end, room.columns):
+            picked = None
+            if look.picks and row == cells.row:
+                picked = cells.column - start
+            name = _line_name(grid, row, first_column + start)
+            if first_row:
+                name = f"{first_row + row}:{first_column + start}"
+            runs = _row_runs(part, row, start, room.columns, picked, look)
+            lines.append([(f"{name:>{label}} ", "title"), *runs])
     return lines
 
 
