@@ -25,12 +25,14 @@ from kernbench.errors import KernbenchError
 from kernbench.visible import guard_tracebacks
 from tui import guardian
 from tui.terminal import info_lines, is_terminal, utf8_locale
+from tui.themes import THEMES, chosen
 
 if TYPE_CHECKING:
     from kernbench.replay import ReplaySession
     from kernbench.trace.frames import OnFrame
     from tui.app import KernbenchApp
 
+THEME_NAMES = tuple(THEMES)
 _DEMO = "matmul.msgpack"
 _USAGE = "usage: kernbench-tui FILE, or --demo for the bundled trace; --help has more"
 _HINT = "hint: no terminal here; --script FILE runs commands"
@@ -56,6 +58,11 @@ _COMMENT = re.compile(r"^\s*#.*|\s#\s.*|\s#$")
 )
 @click.option("--ascii", "plain", is_flag=True, help="Draw with ASCII characters only.")
 @click.option(
+    "--theme",
+    type=click.Choice(THEME_NAMES),
+    help="Colours (default: dark; NO_COLOR: none; of 16 colours the terminal's own).",
+)
+@click.option(
     "--info", is_flag=True, help="Print versions, paths and what the terminal can do."
 )
 def main(
@@ -64,6 +71,7 @@ def main(
     script: str | None,
     op: int | None,
     plain: bool,
+    theme: str | None,
     info: bool,
 ) -> None:
     """Replay a trace FILE: what happened, when, with which data, and why it is slow
@@ -82,7 +90,7 @@ def main(
         if info:
             say("\n".join(info_lines(os.environ)))
         elif script is None and is_terminal(os.environ):
-            show(path, op, ascii_only)
+            show(path, op, ascii_only, chosen(theme, os.environ))
         elif path is None:
             say(_USAGE, err=True)
             sys.exit(2)
@@ -102,7 +110,9 @@ def main(
         sys.exit(1)
 
 
-def show(path: Path | None, op: int | None, ascii_only: bool) -> None:
+def show(
+    path: Path | None, op: int | None, ascii_only: bool, theme: str = "dark"
+) -> None:
     """Run the program on the terminal, then end the process.
 
     Without a path the user picks a trace. A bad file raises KernbenchError before the
@@ -123,7 +133,7 @@ def show(path: Path | None, op: int | None, ascii_only: bool) -> None:
     def read(path: Path, on_frame: OnFrame) -> ReplaySession:
         return open_session(path, op, on_frame)
 
-    app = OpeningApp(path, paths, read, ascii_only, stay=op is not None)
+    app = OpeningApp(path, paths, read, ascii_only, stay=op is not None, theme=theme)
     code = lifecycle.run(app)
     with suppress(OSError):  # the terminal may be gone; the exit code says so
         if app.failure:
