@@ -44,7 +44,9 @@ class Glyphs(NamedTuple):
     ramp: str = "▁▂▃▄▅▆▇█"  # from little to much
     part: str = "▏▎▍▌▋▊▉"  # of a cell from its left, by eighths; empty: no parts
     edge: str = "▏"  # where a slice begins
-    ends: str = "▌▐"  # around a slice that is pointed at
+    ends: str = "▌▐"  # around the slice of the cursor
+    thin_ends: str = "▎▕"  # around those that it is linked to
+    fold: str = "▾▸"  # of a group that is open, and folded
     coloured: bool = True  # slices have grounds; else they stand in brackets
 
 
@@ -64,6 +66,8 @@ ASCII = Glyphs(
     "",
     "|",
     "[]",
+    "<>",
+    "-+",
 )
 
 
