@@ -25,12 +25,14 @@ from kernbench.errors import KernbenchError
 from kernbench.visible import guard_tracebacks
 from tui import guardian
 from tui.terminal import info_lines, is_terminal, named_driver, utf8_locale
+from tui.themes import THEMES, chosen
 
 if TYPE_CHECKING:
     from kernbench.replay import ReplaySession
     from kernbench.trace.frames import OnFrame
     from tui.app import KernbenchApp
 
+THEME_NAMES = tuple(THEMES)
 _DEMO = "matmul.msgpack"
 _USAGE = "usage: kernbench-tui FILE, or --demo for the bundled trace; --help has more"
 _HINT = "hint: no terminal here; --script FILE runs commands"
@@ -63,6 +65,11 @@ _COMMENT = re.compile(r"^\s*#.*|\s#\s.*|\s#$")
     help="Show it in a browser of this machine, at 127.0.0.1:PORT (default: 8000).",
 )
 @click.option(
+    "--theme",
+    type=click.Choice(THEME_NAMES),
+    help="Colours (default: dark; NO_COLOR: none; of 16 colours the terminal's own).",
+)
+@click.option(
     "--info", is_flag=True, help="Print versions, paths and what the terminal can do."
 )
 def main(
@@ -72,6 +79,7 @@ def main(
     op: int | None,
     plain: bool,
     serve: str | None,
+    theme: str | None,
     info: bool,
 ) -> None:
     """Replay a trace FILE: what happened, when, with which data, and why it is slow
@@ -95,9 +103,9 @@ def main(
         elif serve is not None:
             if script is not None:
                 raise click.UsageError("--serve shows a screen, --script has none")
-            serve_screen(serve, path, op, plain)
+            serve_screen(serve, path, op, plain, theme)
         elif script is None and (driver or is_terminal(os.environ)):
-            show(path, op, ascii_only)
+            show(path, op, ascii_only, chosen(theme, os.environ))
         elif path is None:
             say(_USAGE, err=True)
             sys.exit(2)
@@ -118,7 +126,11 @@ def main(
 
 
 def serve_screen(
-    port_text: str, path: Path | None, op: int | None, ascii_only: bool
+    port_text: str,
+    path: Path | None,
+    op: int | None,
+    ascii_only: bool,
+    theme: str | None,
 ) -> None:
     """Show the program in browsers, until Ctrl+C.
 
@@ -142,6 +154,8 @@ def serve_screen(
         arguments += ["--op", str(op)]
     if ascii_only:
         arguments.append("--ascii")
+    if theme is not None:
+        arguments += ["--theme", theme]
     if path is not None:
         arguments += ["--", str(path)]
         name = path.name
@@ -155,7 +169,9 @@ def expect_trace(path: Path) -> None:
     FrameFile(path, scan=False)
 
 
-def show(path: Path | None, op: int | None, ascii_only: bool) -> None:
+def show(
+    path: Path | None, op: int | None, ascii_only: bool, theme: str = "dark"
+) -> None:
     """Run the program on the terminal, then end the process.
 
     Without a path the user picks a trace. A bad file raises KernbenchError before the
@@ -177,7 +193,13 @@ def show(path: Path | None, op: int | None, ascii_only: bool) -> None:
         return open_session(path, op, on_frame)
 
     app = OpeningApp(
-        path, paths, read, ascii_only, stay=op is not None, offer_others=in_browser
+        path,
+        paths,
+        read,
+        ascii_only,
+        stay=op is not None,
+        offer_others=in_browser,
+        theme=theme,
     )
     code = lifecycle.run(app)
     with suppress(OSError):  # the terminal may be gone; the exit code says so
