@@ -23,7 +23,7 @@ import click
 from kernbench import IS_PROGRAM, __version__
 from kernbench.common.interrupts import interruptible, raised_signal
 from kernbench.common.user_code import end_beside_threads, text_of
-from kernbench.console import Program, drop_stdout, say
+from kernbench.console import Program, drop_stdout, say, shown_share
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.sweep.command import sweep
 from kernbench.visible import guard_tracebacks, visible
@@ -502,7 +502,12 @@ class _Trace(click.Command):
 @click.option(
     "--op", type=int, help="Position in the op log to answer for (default: the last)."
 )
-@click.option("-o", "--out", help="The last argument: what `cut` and `export` write.")
+@click.option(
+    "-o",
+    "--out",
+    help="The last argument: what `cut` and `export` write; "
+    "`export` takes - for the standard output.",
+)
 @_json
 @click.option("--width", default=100, show_default=True, help="Columns of the text.")
 @_plugins
@@ -530,10 +535,11 @@ def trace(
     outputs, check, compare, bound --prove) or hazards were found.
     """
     from kernbench.replay import ReplaySession
-    from kernbench.replay.commands import parse
+    from kernbench.replay.commands import EXPORT, parse
     from kernbench.replay.plain import as_data
     from kernbench.replay.text import as_text
     from kernbench.trace import Trace
+    from kernbench.trace.export import export_to_stream
 
     session = ReplaySession(Trace.open(file))
     session.goto(len(session) - 1 if op is None else op)
@@ -541,6 +547,11 @@ def trace(
     if out is not None:
         words.append(out)
     call = parse(words)
+    if call.command is EXPORT and call.args.out == "-":
+        with shown_share(name) as progress, interruptible():
+            stdout = sys.stdout.buffer
+            export_to_stream(session.trace, call.args.format, stdout, progress)
+        return
     pages = None
     if op is None and call.command.pages is not None:
         pages = call.command.pages(session.index, call.args)
@@ -549,7 +560,8 @@ def trace(
             session.index.rerun = _rerun_of(
                 session.trace, stack, plugins=plugins, any_source=any_source
             )
-            answer = session.call(call)
+            progress = stack.enter_context(shown_share(name))
+            answer = session.call(call, progress)
         text = _json_text(as_data(answer)) if as_json else as_text(answer, width)
         _answer(text, getattr(answer, "ok", True))
     for number, page in enumerate(pages):
