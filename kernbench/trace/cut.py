@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Bools, Floats, Ints
-from kernbench.errors import KernbenchError, UsageError
+from kernbench.errors import RefusedError, UsageError
 from kernbench.sim_engine.accesses import access_columns
 from kernbench.sim_engine.event_log import Site
 from kernbench.topology.graph import Edge, Node
@@ -97,7 +97,7 @@ def cut(
         raise
     if writer.error is not None:
         out.unlink(missing_ok=True)
-        raise KernbenchError(writer.error)
+        raise RefusedError(writer.error)
     return Cut(str(out), len(kept), len(log.cmd), calls, out.stat().st_size)
 
 

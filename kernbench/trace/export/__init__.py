@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Literal, TypeAlias
 
 from kernbench.common.progress import Progress, no_progress
-from kernbench.errors import KernbenchError, UsageError
+from kernbench.errors import RefusedError, UsageError
 from kernbench.trace.export.csv import export_csv
 from kernbench.trace.export.parquet import export_parquet
 from kernbench.trace.export.perfetto import export_perfetto
@@ -78,7 +78,7 @@ def export(
     """Write ``trace`` to ``out`` in the format ``name``.
 
     A file replaces a file; a folder replaces nothing. UsageError for an unknown format,
-    KernbenchError if ``out`` cannot be made or something that the format requires is
+    RefusedError if ``out`` cannot be made or something that the format requires is
     not installed. Then, and when ``progress`` raises, nothing is left behind.
     """
     exporter = EXPORTERS.get(name)
@@ -96,24 +96,24 @@ def export(
             os.replace(made, path)
     except OSError as error:
         reason = error.strerror or error
-        raise KernbenchError(
+        raise RefusedError(
             f"cannot export to {out}: {reason}; name another place"
         ) from None
     return Exported(name, out, counts)
 
 
 def _check_replaceable(exporter: Exporter, path: Path, out: str) -> None:
-    """KernbenchError if what is at ``path`` must stay."""
+    """RefusedError if what is at ``path`` must stay."""
     reason = "exists already"
     if exporter.makes == "file":
         if path.is_file():
             return
         reason = "is no regular file"
-    raise KernbenchError(f"cannot export to {out}: it {reason}; name another")
+    raise RefusedError(f"cannot export to {out}: it {reason}; name another")
 
 
 def _check_installed(exporter: Exporter) -> None:
-    """KernbenchError if what the format requires cannot be imported."""
+    """RefusedError if what the format requires cannot be imported."""
     try:
         import_module(exporter.requires)
     except ImportError:
@@ -122,7 +122,7 @@ def _check_installed(exporter: Exporter) -> None:
             for other in EXPORTERS.values()
             if other.makes == exporter.makes and not other.requires
         ]
-        raise KernbenchError(
+        raise RefusedError(
             f"{exporter.name} needs {exporter.requires}: "
             f"pip install 'kernbench[{exporter.name}]', or export {' or '.join(alike)}"
         ) from None
