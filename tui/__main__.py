@@ -24,13 +24,15 @@ from kernbench.console import Program, drop_stdout, say
 from kernbench.errors import KernbenchError, RefusedError
 from kernbench.visible import guard_tracebacks
 from tui import guardian
-from tui.terminal import info_lines, is_terminal, utf8_locale
+from tui.terminal import info_lines, is_terminal, named_driver, utf8_locale
+from tui.themes import THEMES, chosen
 
 if TYPE_CHECKING:
     from kernbench.replay import ReplaySession
     from kernbench.trace.frames import OnFrame
     from tui.app import KernbenchApp
 
+THEME_NAMES = tuple(THEMES)
 _DEMO = "matmul.msgpack"
 _USAGE = "usage: kernbench-tui FILE, or --demo for the bundled trace; --help has more"
 _HINT = "hint: no terminal here; --script FILE runs commands"
@@ -56,6 +58,18 @@ _COMMENT = re.compile(r"^\s*#.*|\s#\s.*|\s#$")
 )
 @click.option("--ascii", "plain", is_flag=True, help="Draw with ASCII characters only.")
 @click.option(
+    "--serve",
+    is_flag=False,
+    flag_value="",
+    metavar="[PORT]",
+    help="Show it in a browser of this machine, at 127.0.0.1:PORT (default: 8000).",
+)
+@click.option(
+    "--theme",
+    type=click.Choice(THEME_NAMES),
+    help="Colours (default: dark; NO_COLOR: none; of 16 colours the terminal's own).",
+)
+@click.option(
     "--info", is_flag=True, help="Print versions, paths and what the terminal can do."
 )
 def main(
@@ -64,6 +78,8 @@ def main(
     script: str | None,
     op: int | None,
     plain: bool,
+    serve: str | None,
+    theme: str | None,
     info: bool,
 ) -> None:
     """Replay a trace FILE: what happened, when, with which data, and why it is slow
@@ -78,11 +94,18 @@ def main(
             path = Path(file)
         elif demo and file is None:
             path = demo_path()
-        ascii_only = plain or not utf8_locale(os.environ)
+        driver = named_driver(os.environ)
+        ascii_only = plain
+        if not driver:
+            ascii_only = plain or not utf8_locale(os.environ)
         if info:
             say("\n".join(info_lines(os.environ)))
-        elif script is None and is_terminal(os.environ):
-            show(path, op, ascii_only)
+        elif serve is not None:
+            if script is not None:
+                raise click.UsageError("--serve shows a screen, --script has none")
+            serve_screen(serve, path, op, plain, theme)
+        elif script is None and (driver or is_terminal(os.environ)):
+            show(path, op, ascii_only, chosen(theme, os.environ))
         elif path is None:
             say(_USAGE, err=True)
             sys.exit(2)
@@ -102,16 +125,62 @@ def main(
         sys.exit(error.exit_code)
 
 
-def show(path: Path | None, op: int | None, ascii_only: bool) -> None:
+def serve_screen(
+    port_text: str,
+    path: Path | None,
+    op: int | None,
+    ascii_only: bool,
+    theme: str | None,
+) -> None:
+    """Show the program in browsers, until Ctrl+C.
+
+    ``port_text`` is what stands behind ``--serve``; "" is nothing. It is the FILE if
+    none is given otherwise and it is no number. KernbenchError says what is missing:
+    the file, the port, or textual-serve.
+    """
+    if path is None and port_text and not port_text.isdecimal():
+        path = Path(port_text)
+        port_text = ""
+    if path is not None:
+        expect_trace(path)
+    from tui.serve import DEFAULT_PORT, parse_port, serve
+
+    port = DEFAULT_PORT
+    if port_text:
+        port = parse_port(port_text)
+    arguments: list[str] = []
+    name = ""
+    if op is not None:
+        arguments += ["--op", str(op)]
+    if ascii_only:
+        arguments.append("--ascii")
+    if theme is not None:
+        arguments += ["--theme", theme]
+    if path is not None:
+        arguments += ["--", str(path)]
+        name = path.name
+    serve(arguments, name, port)
+
+
+def expect_trace(path: Path) -> None:
+    """Raise KernbenchError unless there is a trace at ``path``, by its first frame."""
+    from kernbench.trace.frames import FrameFile
+
+    FrameFile(path, scan=False)
+
+
+def show(
+    path: Path | None, op: int | None, ascii_only: bool, theme: str = "dark"
+) -> None:
     """Run the program on the terminal, then end the process.
 
     Without a path the user picks a trace. A bad file raises KernbenchError before the
-    screen is taken. At the end no thread that still computes is waited for.
+    screen is taken; in a browser, where nobody would see that, the program says so
+    where a trace is picked. At the end no thread that still computes is waited for.
     """
-    if path is not None:
-        from kernbench.trace.frames import FrameFile
-
-        FrameFile(path, scan=False)
+    in_browser = bool(named_driver(os.environ))
+    if path is not None and not in_browser:
+        expect_trace(path)
     from tui import lifecycle
     from tui.opening import OpeningApp
     from tui.state import recent
@@ -123,7 +192,15 @@ def show(path: Path | None, op: int | None, ascii_only: bool) -> None:
     def read(path: Path, on_frame: OnFrame) -> ReplaySession:
         return open_session(path, op, on_frame)
 
-    app = OpeningApp(path, paths, read, ascii_only, stay=op is not None)
+    app = OpeningApp(
+        path,
+        paths,
+        read,
+        ascii_only,
+        stay=op is not None,
+        offer_others=in_browser,
+        theme=theme,
+    )
     code = lifecycle.run(app)
     with suppress(OSError):  # the terminal may be gone; the exit code says so
         if app.failure:

@@ -53,6 +53,9 @@ class Listing:
 class OpRow:
     """One line of the op log; ``site`` is the kernel line, ``letter`` the class, times
     in ns.
+
+    ``caller`` is the line at which the function around ``site`` was called; "" if that
+    is a kernel, or it is not known.
     """
 
     op: int
@@ -65,6 +68,14 @@ class OpRow:
     letter: str
     nbytes: int
     site: str
+    caller: str = ""
+
+    @property
+    def where(self) -> str:
+        """The kernel line, and the one at which its function was called."""
+        if not self.caller:
+            return self.site
+        return f"{self.site}, called at {self.caller}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +147,7 @@ class OpDetails:
         lines = [
             f"op {row.op:,}  {row.name}{kind} on {row.component}, lane {self.slot}",
             f"time    {row.t_start:.3f} to {row.t_end:.3f} ns = {took}",
-            f"call    #{self.cmd} {call} at {row.site}",
+            f"call    #{self.cmd} {call} at {row.where}",
         ]
         for key, value in self.params.items():
             lines.append(f"  {key:<20} {param_text(value, key)}")
@@ -234,7 +245,7 @@ def op_lines(row: OpRow) -> list[str]:
         times += f", issued {row.t_issue:.2f}"
     return [
         f"  op {row.op:,} {row.name} on {row.component}",
-        f"    {row.site}, {times}",
+        f"    {row.where}, {times}",
     ]
 
 

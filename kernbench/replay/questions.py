@@ -44,6 +44,7 @@ from kernbench.replay.data.parting import Parting, parting_of
 from kernbench.replay.diagnosis.addresses import repeated_addresses
 from kernbench.replay.diagnosis.calls import odd_calls
 from kernbench.replay.diagnosis.findings import Diagnosis, ranked
+from kernbench.replay.diagnosis.lines import telling_lines
 from kernbench.replay.diagnosis.slow import slow
 from kernbench.replay.diagnosis.wrong import wrong
 from kernbench.replay.expr import parse_count, parse_time
@@ -79,7 +80,6 @@ from kernbench.trace.cut import Cut
 from kernbench.trace.cut import cut as cut_trace
 from kernbench.trace.export import EXPORTERS, Exported
 from kernbench.trace.export import export as export_trace
-from kernbench.trace.hops import kernel_lines
 
 _LISTED = 20
 PAGE = 1000
@@ -611,7 +611,7 @@ def diagnose_time(
 ) -> Diagnosis:
     """What is slow, and what is odd."""
     trace = index.trace
-    lines = computed_beside(lambda: kernel_lines(trace), progress, 0.0)
+    lines = computed_beside(lambda: telling_lines(trace), progress, 0.0)
     is_odd = odd_calls(trace, *lines, stage(progress, 0.0, 0.1))
     index.history.prepare(stage(progress, 0.1, 0.2))
     is_odd += repeated_addresses(index, *lines, stage(progress, 0.2, 0.3))

@@ -277,5 +277,6 @@ def _open(results: Results, number: int) -> None:
     for line in differing:
         say(visible(line))
     if sys.stdout.isatty():
-        sys.exit(subprocess.run([sys.executable, "-m", "tui", str(path)]).returncode)
+        command = [sys.executable, "-m", "kernbench_tui", str(path)]
+        sys.exit(subprocess.run(command).returncode)
     say(f"trace: kernbench-tui {path}")

@@ -27,6 +27,7 @@ from kernbench.sim_engine.verify import Expectation
 from kernbench.trace.caching import cached_without_lock
 from kernbench.trace.columns import (
     AllocColumns,
+    CallerColumns,
     CommandColumns,
     EdgeColumns,
     NodeColumns,
@@ -112,7 +113,7 @@ class Trace:
     def check(self) -> list[Damage]:
         """Look into every frame; all that are damaged."""
         _ = self.edges
-        for tag in ("transfers", "waits", "commands"):
+        for tag in ("transfers", "waits", "commands", "callers"):
             self._logs.columns(tag)
         _ = self.launches
         _ = self.texts
@@ -377,6 +378,17 @@ class Trace:
             number, pe, launch, call, file, line, function, *rest = cells
             site = Site(file, line, function)
             return Command(number, pe, launch, call, site, *rest)
+        return None
+
+    @cached_without_lock
+    def callers(self) -> CallerColumns:
+        """Where functions were called that made tl calls, but for kernels."""
+        return CallerColumns(**self._logs.columns("callers"))
+
+    def caller(self, cmd: int) -> Site | None:
+        """Where the function was called that made a call; None if it is a kernel."""
+        for _, *site in self._logs.rows_by_key("callers", "cmd", [cmd]):
+            return Site(*site)
         return None
 
     @cached_without_lock
