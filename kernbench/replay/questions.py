@@ -381,6 +381,7 @@ def ops(index: Index, at: At, args: Listed, progress: Progress) -> OpList:
     else:
         shown = found[: args.limit]
     note = f"{len(found):,} fit {args.where!r}" if args.where else ""
+    note += _misspelt(index, args, found)
     return OpList(op, len(index.ops), tuple(index.ops.rows_of(shown)), note)
 
 
@@ -393,7 +394,16 @@ def _pages(index: Index, args: Listed) -> Iterator[OpList]:
     found = _wanted(index, args, no_progress)[: args.limit]
     for first in range(0, max(len(found), 1), PAGE):
         rows = tuple(index.ops.rows_of(found[first : first + PAGE]))
-        yield OpList(-1, len(index.ops), rows, f"{len(found):,} fit")
+        note = f"{len(found):,} fit{_misspelt(index, args, found)}"
+        yield OpList(-1, len(index.ops), rows, note)
+
+
+def _misspelt(index: Index, args: Listed, found: Ints | range) -> str:
+    """What to say of an expression that no op fits, if a value of it is no op's."""
+    if len(found) or not args.where:
+        return ""
+    why = index.misspelt(args.where)
+    return f" ({why})" if why else ""
 
 
 def op(index: Index, at: At, args: NoArguments, progress: Progress) -> OpDetails:

@@ -18,6 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from kernbench.common.near import did_you_mean, instead_of
 from kernbench.common.source_names import code_of
 from kernbench.errors import UsageError
 from kernbench.runtime_api.user_files import SourceFile, run_file, sha_of
@@ -103,10 +104,9 @@ def find_bench(name_or_path: str) -> Bench:
         return found
     path = Path(name_or_path)
     if path.suffix != ".py":
-        raise UsageError(
-            f"unknown bench {name_or_path!r}; valid: {', '.join(_listed())}, "
-            "or the path of a .py file"
-        )
+        hint = did_you_mean(name_or_path, BENCHES)
+        hint = hint or f"valid: {', '.join(_listed())}, or the path of a .py file"
+        raise UsageError(f"unknown bench {name_or_path!r}; {hint}")
     what = f"bench file {name_or_path!r}"
     if not path.is_file():
         raise UsageError(f"{what} is not a file")
@@ -164,9 +164,9 @@ def bind_params(entry: Bench, given: Mapping[str, Any]) -> dict[str, Any]:
     params = dict(entry.params)
     for key, value in given.items():
         if key not in params:
-            valid = ", ".join(params) or "none"
             raise UsageError(
-                f"bench {entry.name!r} has no parameter {key!r}; valid: {valid}"
+                f"bench {entry.name!r} has no parameter {key!r}; "
+                f"{instead_of(key, params)}"
             )
         params[key] = _bound(key, value, entry.params[key])
     return params

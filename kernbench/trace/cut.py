@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Bools, Floats, Ints
-from kernbench.errors import KernbenchError, UsageError
+from kernbench.errors import RefusedError, UsageError
 from kernbench.sim_engine.accesses import access_columns
 from kernbench.sim_engine.event_log import Site
 from kernbench.topology.graph import Edge, Node
@@ -98,7 +98,7 @@ def cut(
             os.replace(made, out)
     except OSError as error:
         reason = error.strerror or error
-        raise KernbenchError(
+        raise RefusedError(
             f"cannot write the trace {out}: {reason}; name another place"
         ) from None
     return Cut(str(out), len(kept), len(log.cmd), calls, size)
@@ -116,7 +116,7 @@ def _write_file(
         writer.abandon()
         raise
     if writer.error is not None:
-        raise KernbenchError(writer.error)
+        raise RefusedError(writer.error)
     return calls
 
 
