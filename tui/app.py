@@ -177,6 +177,15 @@ class KernbenchApp(TerminalApp):
         self.trace_name = session.trace.path.name
         self.reopen(session)
 
+    @property
+    def run_note(self) -> str:
+        """A word for how a run stands that goes on; empty: none is followed."""
+        return ""
+
+    def stay_on_end(self) -> str:
+        """Stay on the last op of a run that goes on; why not, if so."""
+        return "no run is followed: kernbench-tui --follow FILE does"
+
     def action_command_palette(self) -> None:
         """Open the palette."""
         self.push_screen(Palette(placeholder="an action, or a word of one"))

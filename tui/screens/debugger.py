@@ -21,6 +21,7 @@ from textual.app import ComposeResult
 from textual.containers import Container
 
 from kernbench.replay import ReplaySession
+from kernbench.replay.commands import GOTO
 from kernbench.replay.query import Query
 from tui.actions import BY_ID, Own, ToPane
 from tui.clipboard import copy
@@ -245,6 +246,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         note = self._plan.note
         if self.playing is not None and not note:
             note = "playing"
+        note = note or cast(Any, self.app).run_note
         self.status.update_line(self.session, width, note, self.running)
         self.crumbs.update_line(self.session)
         if self._plan.tabs is not None:
@@ -440,6 +442,14 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         else:
             self._beside_diff = self.active
             self.do_activate("diff")
+
+    def do_live(self) -> None:
+        """To the last op of a run that goes on, and stay on the last one from now."""
+        why_not = cast(Any, self.app).stay_on_end()
+        if why_not:
+            self.say(why_not)
+        else:
+            self.carry_out(GOTO(op="end"))
 
     def do_fit_marks(self) -> None:
         """The timeline between the last two marks."""
