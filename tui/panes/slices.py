@@ -19,6 +19,7 @@ from kernbench.replay.time.slices import Slice
 from tui.draw import Glyphs, Line, length
 from tui.panes.axis import Axis
 
+_IDLE = "idle"
 _UNITS = (("ms", 1e6), ("us", 1e3))
 _MERGED = 1e-9
 """Cells: what differs by less is at one place."""
@@ -27,14 +28,15 @@ _POINTED = "{}"
 _LINKED = "<>"
 _LEAST_NAME = 3
 """Cells in which a name that is cut still says something."""
-HOT = 0.5
-"""The share of a cell in which something waits, from which on it is hot."""
+_LEAST_SHARE = 0.02
+"""What is less of a cell is not worth a bar."""
+_HOT = 0.5
+"""The share of a cell for which a component is busy and waited for where it is hot."""
 
 
-def ink_style(letter: str) -> str:
-    """The style of a class on paper."""
-    small = letter.lower()
-    return f"{letter}-" if small == letter else small
+def is_hot(busy: Floats, waiting: Floats) -> Bools:
+    """In which cells a component is busy while something waits for it."""
+    return np.asarray((busy >= _HOT) & (waiting >= _HOT))
 
 
 def duration_text(ns: float) -> str:
@@ -96,24 +98,36 @@ class Row:
 
     # -- bars -----------------------------------------------------------------
 
-    def add_bars(self, letters: str, busy: Floats) -> None:
-        """Draw of each cell how busy it is, in the colour of its class."""
+    def add_bars(self, letters: str, busy: Floats, slices: Sequence[Slice]) -> None:
+        """Draw of each cell how busy it is, in the colour of its class, but for what
+        slices show that only reach into it.
+        """
         if letters.isspace():
             return
-        heights = _heights(busy, self.glyphs)
-        for i, letter in enumerate(letters):
+        left = busy
+        if slices:
+            left = busy.copy()
+            for slice_ in slices:
+                end = self.place_of(slice_.t1)
+                if 0 <= end < len(left):
+                    left[int(end)] -= end - int(end)
+        heights = _heights(left, self.glyphs)
+        shown: Bools = (left >= _LEAST_SHARE) | (left == busy)
+        for i in np.flatnonzero(shown).tolist():
+            letter = letters[i]
             if letter != " ":
                 self.chars[i] = heights[i]
-                self.styles[i] = ink_style(letter)
+                self.styles[i] = f"{letter}2>"
 
     def add_shares(self, busy: Floats, waiting: Floats) -> None:
         """Draw how busy a component that carries bytes is; hot where it is waited
         for.
         """
         heights = _heights(busy, self.glyphs)
-        for i in np.flatnonzero((busy > 0) | (waiting > 0)).tolist():
+        hot = is_hot(busy, waiting)
+        for i in np.flatnonzero(busy > 0).tolist():
             self.chars[i] = heights[i]
-            self.styles[i] = "hot" if waiting[i] >= HOT else "busy"
+            self.styles[i] = "hot" if hot[i] else "busy"
 
     # -- slices ---------------------------------------------------------------
 
@@ -216,6 +230,11 @@ class Row:
             elif style and not hit and not marks.wrong:
                 self.styles[i] = "rule"
 
+    def say_idle(self) -> None:
+        """Say so where nothing is drawn."""
+        if not any(self.styles):
+            self._put(0, _IDLE[: self.axis.columns], "rule")
+
     def add_cursor(self) -> None:
         """A line at the cursor's time, where no text is."""
         at = self.axis.cursor_cell
@@ -244,6 +263,11 @@ def slice_text(name: str, ns: float, room: int, glyphs: Glyphs) -> str:
     whole = f"{name} {duration_text(ns)}"
     if len(whole) <= room:
         return whole
+    if len(name) <= room:
+        return name
+    # Of a stage that is its tile, of a product that it is one.
+    first, _, last = name.rpartition(" ")
+    name = last if "," in last else first or name
     if len(name) <= room:
         return name
     return name[: room - 1] + glyphs.more

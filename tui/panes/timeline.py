@@ -59,7 +59,7 @@ from tui.panes.base import (
     Settle,
     Waiting,
 )
-from tui.panes.slices import HOT, Marks, Pointed, beside, duration_text, legend
+from tui.panes.slices import Marks, Pointed, beside, duration_text, is_hot, legend
 from tui.panes.slices import Row as CellRow
 from tui.panes.tree import Branch, Folds, Tree, row_of
 
@@ -642,7 +642,7 @@ class TimelinePane(BasePane[TimelineState]):
         """The question how busy the machine is over the whole run."""
         axis = self._axis(state, frame)
         return CELLS.ask(
-            rows=(RowKey(self._tree.components),),
+            rows=(RowKey(self._tree.working),),
             pes=(1,),
             t0=0.0,
             t1=self._end,
@@ -698,12 +698,13 @@ class TimelinePane(BasePane[TimelineState]):
                 shares = traffic.get(branch.traffic)
                 if shares is not None:
                     row.add_shares(shares.busy, shares.waiting)
-                    hot |= bool((shares.waiting >= HOT).any())
+                    hot |= bool(is_hot(shares.busy, shares.waiting).any())
             else:
                 key = next(rows)
                 if key in cells:
                     _draw(row, cells[key], marks.get(key), state.view, pointed)
                     letters.update(cells[key].letters)
+                    row.say_idle()
                 elif cells_waiting is not None:
                     lines.append(line + cells_waiting.line)
                     continue
@@ -861,7 +862,7 @@ def _draw(
     marks = None
     if hits is not None:
         marks = Marks(hits, wrong=view == HAZARDS)
-    row.add_bars(cells.letters, cells.busy)
+    row.add_bars(cells.letters, cells.busy, cells.slices)
     row.add_slices(cells.slices, pointed, marks)
     if marks is not None:
         row.add_marks(marks)
@@ -915,4 +916,4 @@ def _why(causes: Causes | None, axis: Axis) -> tuple[Line, Line]:
 
 def _place(linked: Linked) -> str:
     """Which op it is and where it was served."""
-    return f" op {linked.op} {linked.component}"
+    return f" (op {linked.op}, {linked.component})"

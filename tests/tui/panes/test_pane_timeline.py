@@ -34,13 +34,12 @@ from tui.panes.timeline import (
     FitBetween,
     TimelinePane,
     Zoom,
-    with_marks,
 )
 
 ALL_ROWS = 60
 """Lines that all rows of a small machine fit into."""
-LABEL = 23
-"""Columns of the names of these rows."""
+LABEL = 16
+"""Columns of the names of these rows, of 80."""
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +58,44 @@ def timeline(index: Index, op: int = 0, width: int = 80, height: int = ALL_ROWS)
     return PaneBench(TimelinePane, index, op, width, height)
 
 
+def names_of(bench: PaneBench) -> list[str]:
+    """The whole names of the rows, from the first line below the ruler on.
+
+    What is below a group is named by what it adds to the group's name; the first row in
+    view, and pinned ones, are named in full.
+    """
+    folds = "".join(bench.frame.glyphs.fold)
+    above: list[str] = []
+    names = []
+    for line in bench.lines[2:]:
+        cells = line[2 : LABEL_OF(bench) - 1].rstrip()
+        text = cells.strip()
+        depth = (len(cells) - len(text)) // 2
+        if not names and "." in text:
+            above = [text.rpartition(".")[0]]
+        elif depth:
+            around = ".".join(above[depth - 1 : depth])
+            nested = text.startswith("s") and line[1:2] in folds
+            text = text if nested else f"{around}.{text}"
+        if line[1:2] in folds:
+            above[depth:] = [text]
+        names.append(text)
+    return names
+
+
+def LABEL_OF(bench: PaneBench) -> int:
+    """Columns of the names of rows."""
+    ruler = bench.lines[1]
+    minimap = bench.lines[0]
+    return (
+        len(minimap) - len(minimap.removeprefix(" whole run").lstrip()) if ruler else 0
+    )
+
+
 def rows_of(bench: PaneBench) -> dict[str, str]:
-    """The lines of the rows by their name."""
-    return {line[2:].split()[0]: line for line in bench.lines[2:] if line.strip()}
+    """The lines of the rows by their whole name."""
+    named = zip(names_of(bench), bench.lines[2:], strict=True)
+    return {name: line for name, line in named if name}
 
 
 def show(bench: PaneBench, view: int) -> None:
@@ -71,15 +105,14 @@ def show(bench: PaneBench, view: int) -> None:
 
 def pick(bench: PaneBench, name: str) -> None:
     """Pick the row of a name."""
-    lines = bench.lines[2:]
-    wanted = next(i for i, line in enumerate(lines) if line[2:].split()[:1] == [name])
     bench.send(Scroll(-ALL_ROWS))
+    wanted = names_of(bench).index(name)
     bench.send(Scroll(wanted))
 
 
 def last_write(index: Index, cube: str) -> int:
     """The last op of the DMA of a cube's first PE."""
-    return ops_of(index, f"{cube}.pe0.pe_dma")[-1]
+    return ops_of(index, f"{cube}.pe0.dma 8")[-1]
 
 
 def gone_to(bench: PaneBench) -> int:
@@ -162,8 +195,8 @@ def test_the_smallest_sizes_are_drawn(matmul, size):
 
 def test_a_small_machine_is_open_down_to_its_engines(matmul):
     rows = rows_of(timeline(matmul))
-    assert [rows[f"pe{i}"][1] for i in range(8)] == ["-"] * 8
-    assert {"s0.io0.pcie_ep", "pe0.pe_scheduler", "pe7.pe_gemm"} <= {*rows}
+    assert [rows[f"pe{i}"][1] for i in range(8)] == ["▾"] * 8
+    assert {"s0.io0.pcie_…", "pe0.dma 0", "pe7.gemm"} <= {*rows}
 
 
 def test_enter_folds_and_unfolds_a_group(matmul):
@@ -173,11 +206,11 @@ def test_enter_folds_and_unfolds_a_group(matmul):
     assert bench.effects == ()
     assert bench.state.folds == {"-pe0"}
     rows = rows_of(bench)
-    assert rows["pe0"].startswith(" +pe0")
-    assert "pe0.pe_gemm" not in rows
-    assert "pe1.pe_gemm" in rows
+    assert rows["pe0"].startswith(" ▸pe0")
+    assert "pe0.gemm" not in rows
+    assert "pe1.gemm" in rows
     bench.send(Enter())
-    assert "pe0.pe_gemm" in rows_of(bench)
+    assert "pe0.gemm" in rows_of(bench)
 
 
 def test_enter_on_an_engine_goes_to_its_op_by_the_cursor(matmul):
@@ -189,7 +222,7 @@ def test_enter_on_an_engine_goes_to_its_op_by_the_cursor(matmul):
 
 def test_enter_on_an_engine_that_has_not_served_yet_goes_to_its_first_op(matmul):
     bench = timeline(matmul, 0)
-    pick(bench, "pe7.pe_gemm")
+    pick(bench, "pe7.gemm")
     bench.send(Enter())
     node = matmul.trace.node_index["sip0.cube0.pe7.pe_gemm"]
     assert gone_to(bench) == matmul.op_index.ops_of(node)[0]
@@ -198,22 +231,22 @@ def test_enter_on_an_engine_that_has_not_served_yet_goes_to_its_first_op(matmul)
 def test_a_large_machine_is_open_where_the_cursor_is(many_cubes):
     bench = timeline(many_cubes, last_write(many_cubes, "sip0.cube0"))
     rows = rows_of(bench)
-    assert rows["s0"].startswith("*-")
-    assert rows["s0c0"].startswith("*-")
-    assert rows["s0c0.pe0.pe_dma"].startswith("> ")
-    assert rows["s0c1"].startswith(" +")
-    assert "s0c1.pe0.pe_dma" not in rows
-    assert rows["s1"].startswith("*+")
+    assert rows["s0"].startswith("*▾")
+    assert rows["s0c0"].startswith("*▾")
+    assert rows["s0c0.pe0.dma 8"].startswith("> ")
+    assert rows["s0c1"].startswith(" ▸")
+    assert "s0c1.pe0.dma 8" not in rows
+    assert rows["s1"].startswith("*▸")
 
 
 def test_what_is_open_follows_the_cursor(many_cubes):
     bench = timeline(many_cubes, last_write(many_cubes, "sip0.cube0"))
-    assert "s0c0.pe0.pe_dma" in rows_of(bench)
+    assert "s0c0.pe0.dma 8" in rows_of(bench)
     bench.goto(last_write(many_cubes, "sip1.cube4"))
     rows = rows_of(bench)
-    assert "s0c0.pe0.pe_dma" not in rows
+    assert "s0c0.pe0.dma 8" not in rows
     here = [name for name, line in rows.items() if line.startswith("> ")]
-    assert here == ["s1c4.pe0.pe_dma"]
+    assert here == ["s1c4.pe0.dma 8"]
 
 
 def test_what_was_folded_by_hand_stays_folded_under_the_cursor(many_cubes):
@@ -224,8 +257,8 @@ def test_what_was_folded_by_hand_stays_folded_under_the_cursor(many_cubes):
     bench.send(Enter())
     assert bench.state.folds == {"-s0c0", "+s0c1"}
     rows = rows_of(bench)
-    assert rows["s0c0"].startswith(">+")
-    assert "s0c1.pe0.pe_dma" in rows
+    assert rows["s0c0"].startswith(">▸")
+    assert "s0c1.pe0.dma 8" in rows
 
 
 def test_folds_of_another_machine_are_ignored(matmul):
@@ -244,7 +277,7 @@ def test_folds_of_another_machine_are_ignored(matmul):
 def test_the_lanes_view_has_a_row_for_each_lane_used(matmul):
     bench = timeline(matmul)
     show(bench, IN_LANES)
-    dma = matmul.trace.node_index["sip0.cube0.pe0.pe_dma"]
+    dma = matmul.trace.node_index["sip0.cube0.pe0.dma 8"]
     found = [line.split()[1] for line in bench.lines if " pe0.pe_dma " in line]
     assert [int(lane) for lane in found] == list(matmul.op_index.lanes_of(dma))
     assert len(found) == 5
