@@ -132,7 +132,7 @@ def _styles(colours: Mapping[str, str]) -> dict[str, Style]:
             ground: on(ground, ink),
             f"{ground}<": on(ground, edge),
             f"{ground}>": on("paper", ground),
-            f"{ground}*": on(ground, "white", bold=True),
+            f"{ground}*": on(ground, ink if ground == "bad" else "white", bold=True),
         }
 
     plain = on("paper", "ink")
@@ -163,7 +163,6 @@ def _styles(colours: Mapping[str, str]) -> dict[str, Style]:
         if small == letter:
             small = f"{letter}-"
         styles[small] = on("paper", small)
-        styles[f"{letter}|"] = on("class_ink", letter, bold=True)
         for ground in (letter, f"{letter}2"):
             ink = f"{ground}ink"
             if ink not in colours:

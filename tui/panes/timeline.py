@@ -710,7 +710,9 @@ class TimelinePane(BasePane[TimelineState]):
                     continue
             row.add_cursor()
             lines.append(line + row.line)
-        footer = self._footer(frame, axis, causes, legend(letters, axis.glyphs, hot))
+        wrong = state.view == HAZARDS
+        classes = legend(letters, axis.glyphs, hot, wrong)
+        footer = self._footer(frame, axis, causes, classes)
         lines += [[]] * (frame.height - len(lines) - len(footer))
         return Picture(
             tuple(lines + footer), axis.summary, cells_waiting or marks_waiting

@@ -291,7 +291,7 @@ class Tree:
                 traffic=group.components,
             )
             if len(group.components) == 1:
-                rows.append(replace(row, label=group.labels[0], short=group.labels[0]))
+                rows.append(replace(row, label=group.labels[0]))
                 continue
             rows.append(row)
             if self.is_open(row, folds, -1, 0):

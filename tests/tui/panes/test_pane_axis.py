@@ -75,13 +75,13 @@ def test_the_minimap_has_the_window_and_the_cursor_in_the_whole_run(
 def test_the_minimap_is_as_high_as_the_machine_is_busy():
     busy = np.array([0.0, 2.0, 8.0, 4.0, 0.1])
     line = minimap(axis(0.0, 500.0, 900.0, columns=5), 1000.0, busy)
-    assert text(line)[23:] == "─▃█▅V"
+    assert text(line)[23:] == "─▃█V▁"
     assert [style for _, style in line[1:]] == [
         "flight",
         "flight",
         "flight",
-        "rule",
         "mark",
+        "rule",
     ]
 
 
