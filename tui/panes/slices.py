@@ -8,6 +8,7 @@ begins with the letter of its class.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, zip_longest
@@ -107,15 +108,20 @@ class Marks:
 
 @dataclass(slots=True)
 class Row:
-    """The cells of one row while it is drawn, each a character and a style."""
+    """The cells of one row while it is drawn, each a character and a style.
+
+    ``taken`` says of each whether a slice is drawn in it.
+    """
 
     axis: Axis
     chars: list[str] = field(default_factory=list)
     styles: list[str] = field(default_factory=list)
+    taken: bytearray = field(default_factory=bytearray)
 
     def __post_init__(self) -> None:
         self.chars = [" "] * self.axis.columns
         self.styles = [""] * self.axis.columns
+        self.taken = bytearray(self.axis.columns)
 
     @property
     def glyphs(self) -> Glyphs:
@@ -190,7 +196,8 @@ class Row:
             nexts = [self._cells_of(slice_)[0] for slice_ in layer[1:]]
             for slice_, until in zip_longest(layer, nexts):
                 first, full = self._cells_of(slice_)
-                covered.append((first, full))
+                end = math.ceil(self.place_of(slice_.t1) - _MERGED)
+                covered.append((first, max(end, full)))
                 until = full if until is None else min(full, until)
                 for low, high in above:
                     if low <= first < high:
@@ -203,6 +210,7 @@ class Row:
         drawn.sort(key=lambda slice_: pointed.layer(slice_[0].op))
         for slice_, span in drawn:
             self._add_slice(slice_, span, pointed, marks)
+            self.taken[span.first : span.full] = b"\1" * (span.full - span.first)
 
     def _cells_of(self, slice_: Slice) -> tuple[int, int]:
         """The first cell of a slice, and the one behind its last whole cell."""
@@ -228,8 +236,9 @@ class Row:
             self._put(first, text, style)
             return
         starts_here = int(begin + _MERGED) == first and begin >= -_MERGED
-        text = self._text(slice_, until - first - starts_here)
         width = full - first
+        ends_here = pointed.has(slice_.op) and slice_.t1 <= self.axis.t1 and width > 1
+        text = self._text(slice_, until - first - starts_here - ends_here)
         if starts_here:
             self._put(first, self.glyphs.edge, f"{ground}<")
             self._put(first + 1, text.ljust(width - 1), style)
@@ -240,7 +249,7 @@ class Row:
             ends = self.glyphs.ends if is_cursor else self.glyphs.thin_ends
             if starts_here:
                 self._put(first, ends[0], style)
-            if slice_.t1 <= self.axis.t1 and width > 1:
+            if ends_here:
                 self._put(full - 1, ends[1], style)
 
     def _add_rest(self, cell: int, share: float, ground: str) -> None:
@@ -282,7 +291,7 @@ class Row:
             sign_style = "alarm"
         for i, hit in enumerate(marks.hits.tolist()):
             style = self.styles[i]
-            if style[:1].isupper() or style[:3] in ("bad", "off"):
+            if self.taken[i]:
                 continue  # a slice says so itself
             if hit and (marks.wrong or self.chars[i] == " "):
                 self._put(i, sign, sign_style)

@@ -255,7 +255,7 @@ def test_what_was_folded_by_hand_stays_folded_under_the_cursor(many_cubes):
     assert bench.state.folds == {"-s0c0", "+s0c1"}
     rows = rows_of(bench)
     assert rows["s0c0"].startswith(">▸")
-    assert "s0c1.pe0.dma 8" in rows
+    assert "s0c1.pe0.dma" in rows
 
 
 def test_folds_of_another_machine_are_ignored(matmul):
@@ -400,10 +400,8 @@ def test_a_pinned_row_stays_on_top_until_it_is_let_go(matmul):
     assert bench.state.pins == ("sip0.cube0.pe0.pe_gemm",)
     bench.send(Scroll(1000))
     assert bench.lines[2].startswith(" ^pe0.gemm ")
-    pick_number(bench, bench.state.rows.total - 1)
     bench.send(Scroll(-1000))
-    number = names_of(bench)[1:].index("pe0.gemm")
-    pick_number(bench, number)
+    pick_number(bench, names_of(bench)[1:].index("pe0.gemm"))
     assert bench.send(Pin())
     assert bench.state.pins == ()
     assert "^" not in bench.text
@@ -659,7 +657,7 @@ def test_rows_that_were_there_stay_while_others_are_computed(matmul):
     bench.send(Scroll(6))
     now = rows_of(bench)
     stayed = now.keys() & before.keys()
-    late = now.keys() - before.keys()
+    late = {name for name in now.keys() - before.keys() if name.startswith("pe")}
     assert bench.picture.waiting is not None
     assert stayed
     assert late
