@@ -399,7 +399,7 @@ def test_a_pinned_row_stays_on_top_until_it_is_let_go(matmul):
     assert bench.send(Pin())
     assert bench.state.pins == ("sip0.cube0.pe0.pe_gemm",)
     bench.send(Scroll(1000))
-    assert bench.lines[2].startswith(" ^pe0.gemm ")
+    assert bench.lines[2].startswith(">^pe0.gemm ")
     bench.send(Scroll(-1000))
     pick_number(bench, names_of(bench)[1:].index("pe0.gemm"))
     assert bench.send(Pin())

@@ -109,11 +109,11 @@ def test_the_cursors_slice_is_covered_by_nothing_and_has_thick_ends():
     drawn = row(24)
     slices = [gemm(0, 0, 160, "a 0,0,0"), gemm(1, 60, 240, "b 0,0,1")]
     drawn.add_slices(slices, Pointed(0))
-    assert text(drawn) == "▌a 0,0,0      ▐b 0,0,1  "
+    assert text(drawn) == "▌a 0,0,0 160 ns▐b 0,0,1 "
     assert drawn.line[0][1] == "G*"
     linked = row(24)
     linked.add_slices(slices, Pointed(-1, frozenset({0})))
-    assert text(linked) == "▎a 0,0,0      ▕b 0,0,1  "
+    assert text(linked) == "▎a 0,0,0 160 ns▕b 0,0,1 "
 
 
 def test_what_began_before_the_window_has_no_edge():
@@ -147,7 +147,7 @@ def test_what_a_view_marks_is_alarm_or_all_else_steps_back():
     assert [style for _, style in path.line] == ["G<", "G", "off<", "off"]
     plain = row(20, UNICODE._replace(coloured=False))
     plain.add_slices(slices, NONE, Marks(hits, wrong=True))
-    assert text(plain) == "!0,0,0  ![0,0,0    ]".replace("!0,0,0  !", "!0,0,0   !")
+    assert text(plain) == "!0,0,0   ![0,0,0   ]"
 
 
 def test_marked_cells_without_a_slice_carry_a_sign():
@@ -172,8 +172,8 @@ def test_the_cursor_is_a_line_where_no_text_is():
     on_text.add_slices([gemm(0, 0, 120, "exp")], NONE)
     on_text.add_cursor()
     assert "│" not in text(on_text)
-    beside = row(12, time=95.0)
-    beside.add_slices([gemm(0, 0, 120, "e")], NONE)
+    beside = row(14, time=115.0)
+    beside.add_slices([gemm(0, 0, 140, "e")], NONE)
     beside.add_cursor()
     assert ("│", "G<") in beside.line
 
