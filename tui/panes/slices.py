@@ -238,7 +238,11 @@ class Row:
         starts_here = int(begin + _MERGED) == first and begin >= -_MERGED
         width = full - first
         ends_here = pointed.has(slice_.op) and slice_.t1 <= self.axis.t1 and width > 1
-        text = self._text(slice_, until - first - starts_here - ends_here)
+        room = until - first - starts_here
+        text = self._text(slice_, room - ends_here)
+        if ends_here and not text.startswith(slice_.name):
+            text = self._text(slice_, room)  # the name matters more than the end
+            ends_here = text != slice_.name
         if starts_here:
             self._put(first, self.glyphs.edge, f"{ground}<")
             self._put(first + 1, text.ljust(width - 1), style)

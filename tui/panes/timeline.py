@@ -174,6 +174,23 @@ class _Table:
         """Lines above the rows that scroll: minimap, ruler and pinned rows."""
         return _HEADER + len(self.pinned)
 
+    def top_around(self, top: int, room: int) -> int:
+        """The first row to show in so many lines, so that those of the cursor's group
+        stand in the middle: then they stay where they are when the cursor goes on to
+        the same group elsewhere. Without a cursor, or a group, it is ``top``.
+        """
+        if self.here is None or len(self.shown) <= room:
+            return top
+        first = self.here
+        while first > 0 and not self.shown[first].group:
+            first -= 1
+        end = self.here + 1
+        while end < len(self.shown) and self.shown[end].depth > self.shown[first].depth:
+            end += 1
+        if end - first > room or not self.shown[first].group:
+            return top
+        return first - (room - (end - first)) // 2
+
     def in_view(self, rows: Rows) -> tuple[Branch, ...]:
         """The rows that are drawn, from top to bottom."""
         return self.pinned + self.shown[rows.visible.start : rows.visible.stop]
@@ -330,7 +347,10 @@ class TimelinePane(BasePane[TimelineState]):
         if state.seeks:
             state, table = self._sought(state, frame, answers, table)
         room = self._room(frame) - len(table.pinned)
-        rows = state.rows.settled(len(table.shown), room, table.here)
+        rows = state.rows
+        if rows.pick is None:
+            rows = replace(rows, top=table.top_around(rows.top, room))
+        rows = rows.settled(len(table.shown), room, table.here)
         state = replace(state, rows=rows)
         cells = self._ask_cells(CELLS, state, frame, table)
         if cells != state.cells and answers.known(cells) is not None:

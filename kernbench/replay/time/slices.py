@@ -23,7 +23,7 @@ from kernbench.trace import Trace
 
 _FEW = 1 << 12
 """Ops of a window of which each is looked at."""
-_NAMED_CELLS = 4
+_NAMED_CELLS = 3
 """Cells that a slice has at least that carries a name."""
 
 

@@ -189,3 +189,9 @@ def test_a_row_in_which_nothing_happens_says_so():
     drawn = row(10)
     drawn.say_idle()
     assert text(drawn).strip() == "idle"
+
+
+def test_the_name_of_the_cursors_slice_matters_more_than_its_end():
+    drawn = row(10)
+    drawn.add_slices([Slice(0, 0, 40, "M", 0, "sum")], Pointed(0))
+    assert text(drawn) == "▌sum      "
