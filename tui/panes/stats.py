@@ -358,7 +358,11 @@ class StatsPane(BasePane[StatsState]):
         findings = ranked(*found)
         if at >= len(findings):
             return []
-        first, *rest = Diagnosis((findings[at],)).lines(frame.width - _NUMBER_OF_IT)
+        path = self._index.trace.path
+        finding = findings[at]
+        check = finding.check.replace(str(path), path.name)
+        shown = Diagnosis((replace(finding, check=check),))
+        first, *rest = shown.lines(frame.width - _NUMBER_OF_IT)
         lines: list[Line] = [[]]
         for text in (first.removeprefix("1. "), *rest):
             style = "dim" if text.lstrip().startswith("$") else "title"

@@ -101,6 +101,8 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self.stirred = 0.0
         """When a key last came, s."""
         self._plan = Plan({})
+        self._most_rows = len(self.desk.index.op_index.components)
+        """Of the timeline, as far as is known."""
         self._beside_diff = self.active
         self._late: dict[str, float] = {}
         self._missed: frozenset[Query] = frozenset()
@@ -198,7 +200,9 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         around = 2 if self._plan.bordered else 1
         needs = {"ops": len(self.desk.index.ops) + 1 + around}
         if height and rows.total:
-            needs[ALL[0]] = rows.total + height - rows.room + around
+            # as if all were unfolded: what a move folds must not move other panes
+            self._most_rows = max(self._most_rows, rows.total)
+            needs[ALL[0]] = self._most_rows + height - rows.room + around
         return plan(
             self.size,
             self.active,
