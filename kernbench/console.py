@@ -83,13 +83,13 @@ def drop_stdout() -> None:
 
 
 def _end_if_stdout_fails() -> None:
-    """Say in a line why stdout fails, and exit 1; does nothing if it does not fail."""
+    """Say in a line why stdout fails, and exit 2; does nothing if it does not fail."""
     reason = _why_stdout_fails()
     if reason is None:
         return
     print(f"error: cannot write the standard output: {reason}", file=sys.stderr)
     drop_stdout()
-    sys.exit(1)
+    sys.exit(2)
 
 
 def _why_stdout_fails() -> str | None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Bools, Floats, Ints
-from kernbench.errors import KernbenchError, UsageError
+from kernbench.errors import RefusedError, UsageError
 from kernbench.sim_engine.accesses import access_columns
 from kernbench.sim_engine.event_log import Site
 from kernbench.topology.graph import Edge, Node
@@ -98,7 +98,7 @@ def cut(
             os.replace(made, out)
     except OSError as error:
         reason = error.strerror or error
-        raise KernbenchError(
+        raise RefusedError(
             f"cannot write the trace {out}: {reason}; name another place"
         ) from None
     return Cut(str(out), len(kept), len(log.cmd), calls, size)
@@ -116,7 +116,7 @@ def _write_file(
         writer.abandon()
         raise
     if writer.error is not None:
-        raise KernbenchError(writer.error)
+        raise RefusedError(writer.error)
     return calls
 
 
@@ -141,6 +141,9 @@ def _write(
     calls = _kept_calls(trace, kept, nodes, window)
     for cells in trace.rows_as_recorded("commands", calls):
         cmd, pe, launch, call, file, line, function, *rest = cells
+        caller = trace.caller(cmd)
+        if caller is not None:
+            writer.caller(cmd, caller)
         writer.command(cmd, pe, launch, call, Site(file, line, function), *rest)
     _write_ops(trace, writer, kept)
     _write_transfers_of_no_op(trace, writer, nodes, window)

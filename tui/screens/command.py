@@ -136,6 +136,8 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         self.pending_stops: list[Call] = []
         """Of an earlier time; made one by one, as what they have to know comes."""
         self.playing: Timer | None = None
+        self.said = ""
+        """The message that is shown."""
         self._next_letter: Callable[[str], Call] | None = None
         self._reading: asyncio.Task[None] | None = None
 
@@ -149,6 +151,19 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         """Make a pane the active one."""
         raise NotImplementedError
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing was begun here that another screen could not go on with."""
+        return (
+            self.is_current
+            and not self.line.display
+            and self.asked is None
+            and self.playing is None
+            and self.proof is None
+            and self.prover.pending is None
+            and self._next_letter is None
+        )
+
     # -- messages -------------------------------------------------------------
 
     @property
@@ -158,6 +173,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
 
     def say(self, text: str) -> None:
         """A message above the footer until the next key; empty: none."""
+        self.said = text
         if text or self.notice.display:
             self.notice.update(visible_text(text))
             self.notice.display = bool(text)

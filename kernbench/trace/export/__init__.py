@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import BinaryIO, Literal, TypeAlias
 
 from kernbench.common.progress import Progress, no_progress
-from kernbench.errors import KernbenchError, UsageError
+from kernbench.errors import RefusedError, UsageError
 from kernbench.trace.export.csv import export_csv
 from kernbench.trace.export.folded import export_folded
 from kernbench.trace.export.konata import export_konata
@@ -104,7 +104,7 @@ def export(
 
     A file replaces a regular file, but not the trace; a folder replaces nothing, or
     with ``force`` one that holds files of that format only. UsageError for an unknown
-    format, KernbenchError if ``out`` cannot be made or something that the format
+    format, RefusedError if ``out`` cannot be made or something that the format
     requires is not installed. Then, and when ``progress`` raises, nothing is left
     behind.
     """
@@ -121,7 +121,7 @@ def export(
             os.replace(made, path)
     except OSError as error:
         reason = error.strerror or error
-        raise KernbenchError(
+        raise RefusedError(
             f"cannot export to {out}: {reason}; name another place"
         ) from None
     return Exported(name, out, counts)
@@ -168,7 +168,7 @@ def _exporter(name: str) -> Exporter:
 def _check_replaceable(
     exporter: Exporter, trace: Trace, path: Path, out: str, force: bool
 ) -> None:
-    """KernbenchError if what is at ``path`` must stay."""
+    """RefusedError if what is at ``path`` must stay."""
     reason = ""
     if exporter.makes == "file":
         if not path.is_file():
@@ -188,11 +188,11 @@ def _check_replaceable(
         if others:
             reason = f"{others[0]} in it is no file of this format"
     if reason:
-        raise KernbenchError(f"cannot export to {out}: {reason}; name another")
+        raise RefusedError(f"cannot export to {out}: {reason}; name another")
 
 
 def _check_installed(exporter: Exporter) -> None:
-    """KernbenchError if what the format requires cannot be imported."""
+    """RefusedError if what the format requires cannot be imported."""
     try:
         import_module(exporter.requires)
     except ImportError:
@@ -201,7 +201,7 @@ def _check_installed(exporter: Exporter) -> None:
             for other in EXPORTERS.values()
             if other.makes == exporter.makes and not other.requires
         ]
-        raise KernbenchError(
+        raise RefusedError(
             f"{exporter.name} needs {exporter.requires}: "
             f"pip install 'kernbench[{exporter.extra}]', or export {' or '.join(alike)}"
         ) from None
