@@ -248,7 +248,7 @@ def list_benches(as_json: bool) -> None:
             {
                 "name": name,
                 "description": BENCHES[name].description,
-                "is_fault": BENCHES[name].is_fault,
+                "kind": BENCHES[name].kind,
                 "params": dict(BENCHES[name].params),
             }
             for names in parts.values()
