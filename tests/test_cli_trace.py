@@ -251,7 +251,7 @@ def test_export_writes_another_format(tmp_path):
         (["t", MATMUL, "3parsec"], 2, ["3parsec", "3.2us"]),
         (["route", MATMUL, "--op", "x"], 2, ["--op"]),
         (["route", MATMUL, "--op", "9999"], 2, ["no op 9999"]),
-        (["export", MATMUL, "pdf", "out"], 2, ["'pdf'", "perfetto, parquet, csv"]),
+        (["export", MATMUL, "pdf", "out"], 2, ["'pdf'", "perfetto, pftrace, parquet"]),
         (["export", MATMUL, "perfetto"], 2, ["export: takes FORMAT OUT, got perfetto"]),
         (["export", MATMUL, "perfetto", "."], 1, ["cannot export to ."]),
         (["export", MATMUL, "csv", "no/such/out"], 1, ["cannot export to no/such/out"]),

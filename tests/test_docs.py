@@ -37,7 +37,8 @@ from kernbench.triton_emu.tl_context import TLContext
 ROOT = Path(__file__).parent.parent
 NAMES = (
     *("architecture", "changes", "commands", "debugger", "decisions", "machine"),
-    *("memory-model", "run", "speed", "sweep", "tl", "trace-format"),
+    *("memory-model", "run", "speed", "sweep", "tables", "tl"),
+    "trace-format",
 )
 CONTRIBUTING = ROOT / ".github/CONTRIBUTING.md"
 PAGES = [*(docs.FOLDER / f"{name}.md" for name in NAMES), CONTRIBUTING]

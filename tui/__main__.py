@@ -25,6 +25,7 @@ from kernbench.errors import KernbenchError
 from kernbench.visible import guard_tracebacks
 from tui import guardian
 from tui.terminal import info_lines, is_terminal, named_driver, utf8_locale
+from tui.themes import THEMES, chosen
 
 if TYPE_CHECKING:
     from kernbench.replay import ReplaySession
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from tui.app import KernbenchApp
     from tui.follow import RunFile
 
+THEME_NAMES = tuple(THEMES)
 _DEMO = "matmul.msgpack"
 _USAGE = "usage: kernbench-tui FILE, or --demo for the bundled trace; --help has more"
 _HINT = "hint: no terminal here; --script FILE runs commands"
@@ -67,6 +69,11 @@ _COMMENT = re.compile(r"^\s*#.*|\s#\s.*|\s#$")
     help="Show it in a browser of this machine, at 127.0.0.1:PORT (default: 8000).",
 )
 @click.option(
+    "--theme",
+    type=click.Choice(THEME_NAMES),
+    help="Colours (default: dark; NO_COLOR: none; of 16 colours the terminal's own).",
+)
+@click.option(
     "--info", is_flag=True, help="Print versions, paths and what the terminal can do."
 )
 def main(
@@ -77,6 +84,7 @@ def main(
     plain: bool,
     follow: bool,
     serve: str | None,
+    theme: str | None,
     info: bool,
 ) -> None:
     """Replay a trace FILE: what happened, when, with which data, and why it is slow
@@ -93,7 +101,10 @@ def main(
             path = demo_path()
         driver = named_driver(os.environ)
         ascii_only = plain
-        if not driver:
+        colours = theme
+        if driver:  # TERM and the locale say nothing of where that draws
+            colours = theme or "dark"
+        else:
             ascii_only = plain or not utf8_locale(os.environ)
         if follow and (path is None or script is not None):
             raise click.UsageError("--follow shows a run: it takes FILE, no --script")
@@ -102,9 +113,9 @@ def main(
         elif serve is not None:
             if script is not None:
                 raise click.UsageError("--serve shows a screen, --script has none")
-            serve_screen(serve, path, op, plain, follow)
+            serve_screen(serve, path, op, plain, follow, theme)
         elif script is None and (driver or is_terminal(os.environ)):
-            show(path, op, ascii_only, follow)
+            show(path, op, ascii_only, follow, chosen(colours, os.environ))
         elif path is None:
             say(_USAGE, err=True)
             sys.exit(2)
@@ -132,6 +143,7 @@ def serve_screen(
     op: int | None,
     ascii_only: bool,
     follow: bool,
+    theme: str | None,
 ) -> None:
     """Show the program in browsers, until Ctrl+C.
 
@@ -157,6 +169,8 @@ def serve_screen(
         arguments.append("--ascii")
     if follow:
         arguments.append("--follow")
+    if theme is not None:
+        arguments += ["--theme", theme]
     if path is not None:
         arguments += ["--", str(path)]
         name = path.name
@@ -177,7 +191,13 @@ def file_of_run(path: Path) -> RunFile:
     return RunFile(path)
 
 
-def show(path: Path | None, op: int | None, ascii_only: bool, follow: bool) -> None:
+def show(
+    path: Path | None,
+    op: int | None,
+    ascii_only: bool,
+    follow: bool = False,
+    theme: str = "dark",
+) -> None:
     """Run the program on the terminal, then end the process.
 
     Without a path the user picks a trace. A bad file raises KernbenchError before the
@@ -207,9 +227,17 @@ def show(path: Path | None, op: int | None, ascii_only: bool, follow: bool) -> N
     if run is not None:
         from tui.follow import FollowingApp
 
-        app: OpeningApp = FollowingApp(run, read, ascii_only, stay)
+        app: OpeningApp = FollowingApp(run, read, ascii_only, stay, theme)
     else:
-        app = OpeningApp(path, paths, read, ascii_only, stay, offer_others=in_browser)
+        app = OpeningApp(
+            path,
+            paths,
+            read,
+            ascii_only,
+            stay=stay,
+            offer_others=in_browser,
+            theme=theme,
+        )
     code = lifecycle.run(app)
     with suppress(OSError):  # the terminal may be gone; the exit code says so
         if app.failure:

@@ -173,6 +173,7 @@ ACTIONS: tuple[Action, ...] = (
             Own("activate", (row.key,)),
         )
         for row in PANES
+        if row.number
     ),
     _panes("next_pane", "tab", "next pane", Own("cycle", (1,))),
     _panes("previous_pane", "shift+tab", "previous pane", Own("cycle", (-1,))),

@@ -39,6 +39,7 @@ from kernbench.errors import KernbenchError
 from kernbench.visible import visible
 from tui.guardian import TAKEN
 from tui.terminal import DRIVER_VARIABLE, named_driver
+from tui.themes import XTERM
 
 if TYPE_CHECKING:
     from textual.strip import Strip
@@ -94,9 +95,16 @@ def ink_of(style: Style, system: ColorSystem | None) -> Ink:
 
 
 def _colour_codes(color: Color | None, system: ColorSystem, foreground: bool) -> str:
-    """Return the SGR parameters of a colour; none for the terminal's own."""
+    """Return the SGR parameters of a colour; none for the terminal's own.
+
+    Of 256 colours that is taken which the theme has chosen for this one, if it did.
+    """
     if color is None:
         return ""
+    if system is ColorSystem.EIGHT_BIT and color.triplet is not None:
+        number = XTERM.get(color.triplet.hex)
+        if number is not None:
+            color = Color.from_ansi(number)
     return ";".join(color.downgrade(system).get_ansi_codes(foreground))
 
 

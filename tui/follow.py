@@ -174,8 +174,9 @@ class FollowingApp(OpeningApp):
         read: Callable[[Path, OnFrame], ReplaySession],
         ascii_only: bool = False,
         stay: bool = False,
+        theme: str = "dark",
     ) -> None:
-        super().__init__(run.now, {}, read, ascii_only, stay)
+        super().__init__(run.now, {}, read, ascii_only, stay, theme=theme)
         self.cost_s = 0.0
         self._run = run
         self._stands = run.look()

@@ -40,8 +40,9 @@ class OpeningApp(KernbenchApp):
         ascii_only: bool = False,
         stay: bool = False,
         offer_others: bool = False,
+        theme: str = "dark",
     ) -> None:
-        super().__init__(None, "", ascii_only)
+        super().__init__(None, "", ascii_only, theme=theme)
         self.failure = ""
         self._first_path = path
         self._read = read

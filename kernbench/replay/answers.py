@@ -15,6 +15,7 @@ from kernbench.replay.text import (
     time_text,
     wrapped,
 )
+from kernbench.replay.texts import TextRow
 
 _VERIFIED = {None: "not executed", True: "yes", False: "no"}
 _NAME_COLUMNS = 26
@@ -51,6 +52,9 @@ class Listing:
 class OpRow:
     """One line of the op log; ``site`` is the kernel line, ``letter`` the class, times
     in ns.
+
+    ``caller`` is the line at which the function around ``site`` was called; "" if that
+    is a kernel, or it is not known.
     """
 
     op: int
@@ -63,6 +67,14 @@ class OpRow:
     letter: str
     nbytes: int
     site: str
+    caller: str = ""
+
+    @property
+    def where(self) -> str:
+        """The kernel line, and the one at which its function was called."""
+        if not self.caller:
+            return self.site
+        return f"{self.site}, called at {self.caller}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +123,8 @@ class Stopped(Moved):
 @dataclass(frozen=True, slots=True)
 class OpDetails:
     """All that was recorded of an op; ``waits``: (node, reason, t0, t1, op that ended
-    it or -1).
+    it or -1). ``texts`` are what its kernel said after the call that caused it, and
+    before the next that caused any.
     """
 
     row: OpRow
@@ -122,6 +135,7 @@ class OpDetails:
     params: dict[str, Any]
     dependencies: tuple[int, ...]
     waits: tuple[tuple[str, str, float, float, int], ...]
+    texts: tuple[TextRow, ...] = ()
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
@@ -132,7 +146,7 @@ class OpDetails:
         lines = [
             f"op {row.op:,}  {row.name}{kind} on {row.component}, lane {self.slot}",
             f"time    {row.t_start:.3f} to {row.t_end:.3f} ns = {took}",
-            f"call    #{self.cmd} {call} at {row.site}",
+            f"call    #{self.cmd} {call} at {row.where}",
         ]
         for key, value in self.params.items():
             lines.append(f"  {key:<20} {param_text(value, key)}")
@@ -141,6 +155,8 @@ class OpDetails:
         for node, reason, t0, t1, holder in self.waits:
             by = f", until op {holder:,} ended" if holder >= 0 else ""
             lines.append(f"waited  {t1 - t0:.3f} ns for {reason} at {node}{by}")
+        for text in self.texts:
+            lines += wrapped(f"said    {text.site}: {text.said}", width, 8)
         return lines
 
 
@@ -228,7 +244,7 @@ def op_lines(row: OpRow) -> list[str]:
         times += f", issued {row.t_issue:.2f}"
     return [
         f"  op {row.op:,} {row.name} on {row.component}",
-        f"    {row.site}, {times}",
+        f"    {row.where}, {times}",
     ]
 
 

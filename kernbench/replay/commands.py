@@ -403,6 +403,15 @@ SOURCE = instant(
     ABOUT_OP,
     topic=_HAPPENED,
 )
+TEXTS = job(
+    "texts",
+    questions.TextsOf,
+    "what kernels printed and asserted, and warnings, with time, PE and line",
+    questions.texts,
+    "columns",
+    topic=_HAPPENED,
+    example="texts sip0.cube0.pe3 --limit 20",
+)
 MEMORY = job(
     "memory",
     questions.Tensor,
@@ -731,6 +740,7 @@ COMMANDS: tuple[Command, ...] = (
     OPS,
     OP,
     SOURCE,
+    TEXTS,
     MEMORY,
     HISTORY,
     BLAME,

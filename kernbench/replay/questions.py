@@ -44,6 +44,7 @@ from kernbench.replay.data.parting import Parting, parting_of
 from kernbench.replay.diagnosis.addresses import repeated_addresses
 from kernbench.replay.diagnosis.calls import odd_calls
 from kernbench.replay.diagnosis.findings import Diagnosis, ranked
+from kernbench.replay.diagnosis.lines import telling_lines
 from kernbench.replay.diagnosis.slow import slow
 from kernbench.replay.diagnosis.wrong import wrong
 from kernbench.replay.expr import parse_count, parse_time
@@ -52,6 +53,7 @@ from kernbench.replay.parsing import NoArguments, Reader, one_of
 from kernbench.replay.query import At
 from kernbench.replay.races.findings import Findings as Hazards
 from kernbench.replay.races.prove import prove_findings
+from kernbench.replay.texts import TextList
 from kernbench.replay.time.activity import Activity
 from kernbench.replay.time.call_times import CallTimes, call_times
 from kernbench.replay.time.critical import CriticalPath
@@ -78,7 +80,6 @@ from kernbench.trace.cut import Cut
 from kernbench.trace.cut import cut as cut_trace
 from kernbench.trace.export import EXPORTERS, Exported
 from kernbench.trace.export import export as export_trace
-from kernbench.trace.hops import kernel_lines
 
 _LISTED = 20
 PAGE = 1000
@@ -205,6 +206,14 @@ class Pe:
     """A PE, cube or SIP by name; without one all that ran."""
 
     pe: Annotated[str | None, Reader("PE")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextsOf:
+    """A PE, cube or SIP by name (without one all), and how many texts, the first."""
+
+    pe: Annotated[str | None, Reader("PE|all")] = None
+    limit: Annotated[int | None, Reader("COUNT", _size, option="limit")] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,8 +396,20 @@ def _pages(index: Index, args: Listed) -> Iterator[OpList]:
 
 
 def op(index: Index, at: At, args: NoArguments, progress: Progress) -> OpDetails:
-    """Everything recorded about an op."""
-    return index.ops.details(op_of(at))
+    """Everything recorded about an op, and what its kernel said after it."""
+    found = index.ops.details(op_of(at))
+    return replace(found, texts=index.texts.of_call(found.cmd))
+
+
+def texts(index: Index, at: At, args: TextsOf, progress: Progress) -> TextList:
+    """What kernels printed and asserted, and what was warned of, as it happened."""
+    pes = None
+    if args.pe not in (None, "all"):
+        pes = index.stalls.pes(args.pe, stage(progress, 0.0, 0.3))
+    numbers = index.texts.numbers(pes, stage(progress, 0.3, 0.5))
+    shown = numbers[: args.limit]
+    rows = index.texts.rows(shown, stage(progress, 0.5, 1.0))
+    return TextList(rows, len(numbers))
 
 
 def source(index: Index, at: At, args: NoArguments, progress: Progress) -> Source:
@@ -580,7 +601,7 @@ def diagnose_time(
 ) -> Diagnosis:
     """What is slow, and what is odd."""
     trace = index.trace
-    lines = computed_beside(lambda: kernel_lines(trace), progress, 0.0)
+    lines = computed_beside(lambda: telling_lines(trace), progress, 0.0)
     is_odd = odd_calls(trace, *lines, stage(progress, 0.0, 0.1))
     index.history.prepare(stage(progress, 0.1, 0.2))
     is_odd += repeated_addresses(index, *lines, stage(progress, 0.2, 0.3))

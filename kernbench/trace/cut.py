@@ -122,6 +122,9 @@ def _write(
     calls = _kept_calls(trace, kept, nodes, window)
     for cells in trace.rows_as_recorded("commands", calls):
         cmd, pe, launch, call, file, line, function, *rest = cells
+        caller = trace.caller(cmd)
+        if caller is not None:
+            writer.caller(cmd, caller)
         writer.command(cmd, pe, launch, call, Site(file, line, function), *rest)
     _write_ops(trace, writer, kept)
     _write_transfers_of_no_op(trace, writer, nodes, window)

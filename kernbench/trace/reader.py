@@ -27,10 +27,12 @@ from kernbench.sim_engine.verify import Expectation
 from kernbench.trace.caching import cached_without_lock
 from kernbench.trace.columns import (
     AllocColumns,
+    CallerColumns,
     CommandColumns,
     EdgeColumns,
     NodeColumns,
     OpColumns,
+    TextColumns,
     TransferColumns,
     WaitColumns,
 )
@@ -111,7 +113,7 @@ class Trace:
     def check(self) -> list[Damage]:
         """Look into every frame; all that are damaged."""
         _ = self.edges
-        for tag in ("transfers", "waits", "commands"):
+        for tag in ("transfers", "waits", "commands", "callers"):
             self._logs.columns(tag)
         _ = self.launches
         _ = self.texts
@@ -379,12 +381,28 @@ class Trace:
         return None
 
     @cached_without_lock
+    def callers(self) -> CallerColumns:
+        """Where functions were called that made tl calls, but for kernels."""
+        return CallerColumns(**self._logs.columns("callers"))
+
+    def caller(self, cmd: int) -> Site | None:
+        """Where the function was called that made a call; None if it is a kernel."""
+        for _, *site in self._logs.rows_by_key("callers", "cmd", [cmd]):
+            return Site(*site)
+        return None
+
+    @cached_without_lock
     def launches(self) -> list[Launch]:
         """All launches that ended."""
         return [
             Launch(launch, kernel, tuple(pes), *times)
             for launch, kernel, pes, *times in self.rows_as_recorded("launches")
         ]
+
+    @cached_without_lock
+    def text_columns(self) -> TextColumns:
+        """The columns of ``texts``."""
+        return TextColumns(**self._logs.columns("text"))
 
     @cached_without_lock
     def texts(self) -> list[Text]:

@@ -39,7 +39,7 @@ from kernbench.triton_emu.handles import (
     TensorHandle,
 )
 from kernbench.triton_emu.ipcq_calls import IpcqCalls
-from kernbench.triton_emu.issuer import Address, Strides, part
+from kernbench.triton_emu.issuer import Address, Strides
 from kernbench.triton_emu.math_calls import arguments_of, result_shape
 
 _SCOPES = ("output_tile", "k_tile")
@@ -95,9 +95,9 @@ class TLContext(IpcqCalls):
         handle = self._allocate(call, extents, element)
         handle.awaited = wait
         whole = handle.region
-        for piece, strided in self._places(call, place, whole, strides):
-            src = part(whole, "hbm", piece.addr, piece.nbytes, strided)
-            dst = part(whole, "tcm", whole.addr + piece.offset, piece.nbytes)
+        for move in self._moves(call, place, whole, strides):
+            src = move.in_memory(whole)
+            dst = move.in_tensor(whole)
             call.messages.append(DmaReadCmd(src=src, dst=dst, handle_id=handle.id))
         under_way = f"the load of {handle.id}, still under way"
         early: dict[int, Array | str] = {}
@@ -123,8 +123,8 @@ class TLContext(IpcqCalls):
     ) -> TensorHandle:
         """An operand in HBM, without a DMA of its own: as ``load`` says where.
 
-        Raises AddressError if it does not lie in one shard, and KernelError if its rows
-        do not touch.
+        Its rows may have gaps between them. Raises AddressError if it does not lie in
+        one shard, and KernelError if there are gaps within a row.
         """
         place, extents, element = self._meant("ref", ptr, shape, dtype)
         if extents is None:
@@ -160,12 +160,14 @@ class TLContext(IpcqCalls):
             if strides is not None
             else self._target("store", ptr, handle.shape, handle.dtype)
         )
-        whole = self._row_major(handle, "store").region
+        whole = self._contiguous(handle, "store").region
         call = self._new_call("store", blocking=wait)
-        for piece, strided in self._places(call, place, whole, strides):
-            src = part(whole, whole.space, whole.addr + piece.offset, piece.nbytes)
+        for move in self._moves(call, place, whole, strides):
             message = DmaWriteCmd(
-                src=src, dst_addr=piece.addr, handle_id=handle.id, strided=strided
+                src=move.in_tensor(whole),
+                dst_addr=move.addr,
+                handle_id=handle.id,
+                strided=move.rows,
             )
             if whole.space == "hbm":
                 self._refuse_overlap(call, message.dst, [whole])

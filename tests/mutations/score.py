@@ -56,6 +56,11 @@ class Witnesses:
         if path.exists():
             self._known = json.loads(path.read_text())
 
+    @property
+    def names(self) -> list[str]:
+        """The names of all mutants of which something is known."""
+        return [known["mutant"] for known in self._known.values()]
+
     def get(self, mutant: Mutant) -> Truth | None:
         """What is known of a mutant; None if nothing is."""
         known = self._known.get(_key(mutant))

@@ -8,7 +8,7 @@ from textual.events import MouseScrollDown, MouseScrollUp
 
 from tui.panes import PANES
 
-TITLE_OF = {row.number: row.title for row in PANES}
+TITLE_OF = {row.number: row.title for row in PANES if row.number}
 TIMELINE = 1
 OPS = 2
 ROUTE = 5

@@ -95,6 +95,10 @@ _SHARE_COLUMNS = 10
 """Columns of a row with a bar that are neither its name, nor its text, nor the bar."""
 _KEPT = 8
 """Answers whose rows are kept."""
+_LEAST_EVIDENCE = 3
+"""Lines below the findings from which on the picked one is told in full."""
+_NUMBER_OF_IT = 3
+"""Columns of the number of a finding in its own text, which is not shown here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,9 +341,29 @@ class StatsPane(BasePane[StatsState]):
             if i == state.rows.pick:
                 mark = ">"
             lines.append([(mark, "mark"), *row.line])
+        lines += self._evidence(state, found, frame, frame.height - len(lines))
         if waiting is not None:
             lines = [*lines[: frame.height - 1], waiting.line]
         return Picture(tuple(lines), waiting=waiting)
+
+    def _evidence(
+        self, state: StatsState, found: Sequence[Any], frame: Frame, room: int
+    ) -> list[Line]:
+        """All about the picked finding, or the first, where there is room below the
+        list.
+        """
+        at = (state.rows.at or 1) - 1
+        if self.views[state.view] != DIAGNOSIS_VIEW or room < _LEAST_EVIDENCE:
+            return []
+        findings = ranked(*found)
+        if at >= len(findings):
+            return []
+        first, *rest = Diagnosis((findings[at],)).lines(frame.width - _NUMBER_OF_IT)
+        lines: list[Line] = [[]]
+        for text in (first.removeprefix("1. "), *rest):
+            style = "dim" if text.lstrip().startswith("$") else "title"
+            lines.append([(f"  {text}", style)])
+        return lines[:room]
 
     def _names_in_service(self, frame: Frame, answers: Answers) -> set[str]:
         """The components, and their PEs, that serve something at the op's time."""

@@ -25,13 +25,13 @@ from kernbench.replay.commands import GOTO
 from kernbench.replay.query import Query
 from tui.actions import BY_ID, Own, ToPane
 from tui.clipboard import copy
-from tui.desk import ROW_OF, Drawn
+from tui.desk import ROW_OF, Desk, Drawn
 from tui.draw import Glyphs
 from tui.keymap import Keymap
 from tui.lifecycle import TerminalApp
 from tui.messages import Activate, PaneClicked, PaneScrolled
 from tui.panes import PANES
-from tui.panes.base import Back, ChangeView, Click, NextMark, Pan, Pin, Scroll
+from tui.panes.base import Back, ChangeView, Click, Enter, NextMark, Pan, Pin, Scroll
 from tui.panes.timeline import Fit, FitBetween
 from tui.prefetch import prefetch
 from tui.runner import Runner, Urgency
@@ -59,6 +59,24 @@ show it alone would take as long from the worker.
 """
 
 
+_FEW_OPS = 20
+"""A list of so many ops leaves most of its pane empty."""
+
+
+def opening_tab(desk: Desk) -> str:
+    """The pane behind the strip that a trace opens with: what failed, or else why the
+    run ended early; the tiles, or else the ops, or the kernel if these are few.
+    """
+    info = desk.index.ops.info()
+    if not all(desk.index.trace.recorded_verdicts.values()):
+        return "diff"
+    if info.error:
+        return "stats"
+    if not desk.missing["tiles"]:
+        return "tiles"
+    return "source" if len(desk.index.ops) <= _FEW_OPS else "ops"
+
+
 class DebuggerScreen(CommandScreen, inherit_bindings=False):
     """Owns which pane is active, which tab is shown, and whether one is maximised."""
 
@@ -79,7 +97,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self.tabs = Tabs(glyphs)
         self.footer = KeyFooter(self.keymap)
         self.views = {row.key: PaneView(row.key, glyphs) for row in PANES}
-        self.tab = ALL[1]
+        self.tab = opening_tab(self.desk)
         self.maximised = False
         self.stirred = 0.0
         """When a key last came, s."""
@@ -147,20 +165,49 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
     # -- layout ---------------------------------------------------------------
 
     def lay_out(self) -> None:
-        """Put the panes where the plan wants them, and draw."""
-        self._plan = plan(self.size, self.active, self.tab, self.maximised)
+        """Put the panes where the plan wants them, and draw. What the timeline needs is
+        known once it has been drawn.
+        """
+        if self.active not in self.desk.shown:
+            self.active = ALL[0]
+        self._place_panes()
+        self.show()
+        if self._planned() != self._plan:
+            self._place_panes()
+            self.show()
+
+    def _place_panes(self) -> None:
+        """Put the panes where the plan wants them."""
+        self._plan = self._planned()
         if self.active not in self._plan.regions:
             # it is behind a tab since the size is another
             self.tab = self.active
-            self._plan = plan(self.size, self.active, self.tab, self.maximised)
+            self._plan = self._planned()
         for key, view in self.views.items():
             region = self._plan.regions.get(key)
-            view.place_at(region, titled=key not in self._plan.tabbed)
+            titled = key not in self._plan.tabbed
+            view.place_at(region, titled, self._plan.bordered)
             self.desk.sizes[key] = (view.room.width, view.room.height)
         self.tabs.display = self._plan.tabs is not None
         if self._plan.tabs is not None:
             self.tabs.place_at(self._plan.tabs)
-        self.show()
+
+    def _planned(self) -> Plan:
+        """Where the panes stand, for as many rows as the timeline has."""
+        rows = self.desk.states[ALL[0]].rows
+        _, height = self.desk.sizes[ALL[0]]
+        around = 2 if self._plan.bordered else 1
+        needs = {"ops": len(self.desk.index.ops) + 1 + around}
+        if height and rows.total:
+            needs[ALL[0]] = rows.total + height - rows.room + around
+        return plan(
+            self.size,
+            self.active,
+            self.tab,
+            self.maximised,
+            self.desk.shown,
+            needs,
+        )
 
     @property
     def _shown_tab(self) -> str:
@@ -206,13 +253,16 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
             shown = self._shown_tab
             tabs = []
             for key in self._plan.tabbed:
-                row = ROW_OF[key]
-                text = f"{row.number} {row.title}"
+                text = ROW_OF[key].name
                 if key == shown:
                     text = self.desk.heading(key)
                 tabs.append(Tab(key, text))
             self.tabs.update_line(
-                self._plan.tabs, tabs, shown, active=self.active == shown
+                self._plan.tabs,
+                tabs,
+                shown,
+                active=self.active == shown,
+                bordered=self._plan.bordered,
             )
         pane = self.desk.panes[self.active]
         enter = pane.enter_word(self.desk.states[self.active])
@@ -327,6 +377,9 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         """Hand an event to a pane; one that the active pane has no use for goes on."""
         key = does.pane or self.active
         if self._send(key, does.event):
+            unfolds = key == ALL[0] and isinstance(does.event, Enter | ChangeView)
+            if unfolds and self._planned() != self._plan:
+                self.lay_out()
             return
         match does.event:
             case Pan():
@@ -352,7 +405,13 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self.show_text("help", help_lines(keymap, self.size.width))
 
     def do_activate(self, key: str) -> None:
-        """Make a pane the active one, and bring it into view."""
+        """Make a pane the active one, and bring it into view; say why there is nothing
+        for it, where that is so.
+        """
+        why = self.desk.missing[key]
+        if why:
+            self.say(f"{ROW_OF[key].name}: {why}")
+            return
         self.active = key
         if key in (self._plan.tabbed or ALL[1:]):
             self.tab = key
@@ -360,11 +419,13 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
 
     def do_cycle(self, by: int) -> None:
         """The next or previous pane."""
-        self.do_activate(ALL[(ALL.index(self.active) + by) % len(ALL)])
+        panes = [key for key in ALL if key in self.desk.shown]
+        self.do_activate(panes[(panes.index(self.active) + by) % len(panes)])
 
     def do_cycle_tab(self, by: int) -> None:
         """The next or previous tab of the strip."""
-        tabs = self._plan.tabbed or ALL
+        panes = [key for key in ALL if key in self.desk.shown]
+        tabs = self._plan.tabbed or panes
         # before the first layout no pane is in view
         here = next((key for key in tabs if key in self._plan.regions), self.tab)
         self.do_activate(tabs[(tabs.index(here) + by) % len(tabs)])
@@ -442,6 +503,8 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
 
     @on(PaneClicked)
     def _clicked(self, message: PaneClicked) -> None:
+        if message.key not in ALL:
+            return
         self.do_activate(message.key)
         self._send(message.key, Click(message.x, message.y))
         self.show()

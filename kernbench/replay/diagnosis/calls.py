@@ -52,7 +52,7 @@ def odd_calls(
 ) -> list[Finding]:
     """The lines that ran otherwise often on some PEs, or are left out at times.
 
-    ``lines`` and ``which`` are the ``kernel_lines`` of the trace.
+    ``lines`` and ``which`` are the ``telling_lines`` of the trace.
     """
     calls = computed_beside(lambda: _calls(trace, which), progress, 0.2)
     if not len(calls.row):

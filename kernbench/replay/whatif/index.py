@@ -221,7 +221,11 @@ class WhatIfIndex:
     ) -> float:
         """The slack of a node if each server takes who comes first, ns."""
         if self._turns is None:
-            make = partial(Turns, self._trace, known.graph, known.queues, known.weight)
+            machine = Machine(known.ways, known.links, known.spec)
+            graph = known.graph
+            make = partial(
+                Turns, self._trace, machine, graph, known.queues, known.weight
+            )
             self._turns = computed_beside(make, progress, 0.0)
         turns = self._turns
         each = forwards(stage(progress, 0.2, 1.0))

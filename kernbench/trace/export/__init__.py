@@ -17,8 +17,12 @@ from typing import Literal, TypeAlias
 from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.trace.export.csv import export_csv
+from kernbench.trace.export.folded import export_folded
+from kernbench.trace.export.konata import export_konata
+from kernbench.trace.export.ndjson import export_ndjson
 from kernbench.trace.export.parquet import export_parquet
 from kernbench.trace.export.perfetto import export_perfetto
+from kernbench.trace.export.pftrace import export_pftrace
 from kernbench.trace.reader import Trace
 
 Counts: TypeAlias = dict[str, int]
@@ -30,8 +34,8 @@ class Exporter:
     """A format that a trace can be written in.
 
     ``write`` makes the file or the folder at a path that is free. What it ``requires``
-    is a module that kernbench does not depend on; it is installed by the extra that has
-    the exporter's name.
+    is a module that kernbench does not depend on; the ``extra`` of kernbench installs
+    it.
     """
 
     name: str
@@ -39,6 +43,7 @@ class Exporter:
     write: Callable[[Trace, Path, Progress], Counts]
     makes: Literal["file", "folder"]
     requires: str = ""
+    extra: str = ""
 
 
 _ROWS = (
@@ -46,13 +51,27 @@ _ROWS = (
         "perfetto", "events that Perfetto and Chrome draw", export_perfetto, "file"
     ),
     Exporter(
+        "pftrace",
+        "the same in Perfetto's own protobuf, tracks nested",
+        export_pftrace,
+        "file",
+        "perfetto",
+        "perfetto",
+    ),
+    Exporter(
         "parquet",
         "tables for DuckDB, Polars, pandas",
         export_parquet,
         "folder",
         "pyarrow",
+        "parquet",
     ),
     Exporter("csv", "tables as text", export_csv, "folder"),
+    Exporter("ndjson", "all tables, a row a line, as JSON", export_ndjson, "file"),
+    Exporter(
+        "folded", "time by kernel line: speedscope, flame graphs", export_folded, "file"
+    ),
+    Exporter("konata", "the stages of tiles as a pipeline", export_konata, "file"),
 )
 EXPORTERS = {row.name: row for row in _ROWS}
 """All formats, by name."""
@@ -124,5 +143,5 @@ def _check_installed(exporter: Exporter) -> None:
         ]
         raise KernbenchError(
             f"{exporter.name} needs {exporter.requires}: "
-            f"pip install 'kernbench[{exporter.name}]', or export {' or '.join(alike)}"
+            f"pip install 'kernbench[{exporter.extra}]', or export {' or '.join(alike)}"
         ) from None
