@@ -21,7 +21,7 @@ import click
 
 import kernbench
 from kernbench.console import Program, drop_stdout, say
-from kernbench.errors import KernbenchError
+from kernbench.errors import KernbenchError, RefusedError
 from kernbench.visible import guard_tracebacks
 from tui import guardian
 from tui.terminal import info_lines, is_terminal, named_driver, utf8_locale
@@ -134,7 +134,7 @@ def main(
         sys.exit(130)
     except KernbenchError as error:
         say(f"error: {error}", err=True)
-        sys.exit(1)
+        sys.exit(error.exit_code)
 
 
 def serve_screen(
@@ -195,8 +195,8 @@ def show(
     path: Path | None,
     op: int | None,
     ascii_only: bool,
-    follow: bool = False,
-    theme: str = "dark",
+    follow: bool,
+    theme: str,
 ) -> None:
     """Run the program on the terminal, then end the process.
 
@@ -234,7 +234,7 @@ def show(
             paths,
             read,
             ascii_only,
-            stay=stay,
+            stay,
             offer_others=in_browser,
             theme=theme,
         )
@@ -289,7 +289,7 @@ def demo_path() -> Path:
     """Return the path of the bundled trace of a matmul; KernbenchError without one."""
     path = _bundled_folder() / _DEMO
     if not path.is_file():
-        raise KernbenchError(
+        raise RefusedError(
             f"no bundled {_DEMO}; record one: kernbench run matmul --trace FILE"
         )
     return path
@@ -308,12 +308,12 @@ def open_session(
     from kernbench.trace.frames import ignore_frame
 
     if path.is_dir():
-        raise KernbenchError(f"{path}: is a directory; give a trace file")
+        raise RefusedError(f"{path}: is a directory; give a trace file")
     try:
         trace = Trace.open(path, on_frame or ignore_frame)
         session = ReplaySession(trace)
     except OSError as error:
-        raise KernbenchError(f"{path}: {error.strerror or error}") from None
+        raise RefusedError(f"{path}: {error.strerror or error}") from None
     if op is None:
         launch_start, _ = session.launch_window()
         first = session.index.ops.started_before(launch_start)
@@ -330,7 +330,7 @@ def run_script(session: ReplaySession, script: str) -> None:
     try:
         text = _script_text(script)
     except (OSError, UnicodeDecodeError) as error:
-        raise KernbenchError(f"{script}: cannot be read as a script: {error}") from None
+        raise RefusedError(f"{script}: cannot be read as a script: {error}") from None
     # What writes a file is to clean up after Ctrl-C; until here it ended at once.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -358,7 +358,8 @@ def answer(session: ReplaySession, lines: Iterable[str]) -> None:
         try:
             say(as_text(session.run_line(command)))
         except KernbenchError as error:
-            raise KernbenchError(f"{error}; line {number}: {command}") from None
+            where = f"{error}; line {number}: {command}"
+            raise type(error)(where) from None
 
 
 if __name__ == "__main__":

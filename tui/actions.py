@@ -213,6 +213,7 @@ ACTIONS: tuple[Action, ...] = (
         ToPane(Pin()),
     ),
     _program("yank", "y", "copy the pane as text", Own("yank")),
+    _program("shell", "!", "copy the shell command of what was done", Own("shell")),
     _program("reload", "R", "read the file again, keep the cursor", Own("reload")),
     _program("redraw", "ctrl+l", "redraw the screen", Own("redraw")),
     _program("suspend", "ctrl+z", "suspend; fg comes back", Own("suspend")),
@@ -265,6 +266,13 @@ class Opened:
     file: Annotated[str | None, Reader("FILE", extent="line")] = None
 
 
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """A file to write the script to; without one it is shown."""
+
+    file: Annotated[str | None, Reader("FILE", extent="line")] = None
+
+
 SEARCH = Command(
     "search",
     "screen",
@@ -279,4 +287,5 @@ PROVE = Command(
     "prove", "screen", "run again, changed as claimed: predicted and real", Claimed
 )
 OPEN = Command("open", "screen", "another trace in place of this one", Opened)
-SCREEN_COMMANDS = (SEARCH, FILTER, RELOAD, PROVE, OPEN)
+LOG = Command("log", "screen", "what was done as a script, or write it", Logged)
+SCREEN_COMMANDS = (SEARCH, FILTER, RELOAD, PROVE, OPEN, LOG)

@@ -47,6 +47,7 @@ class Glyphs(NamedTuple):
     edge: str = "▏"  # where a slice begins
     ends: str = "▌▐"  # around the slice of the cursor
     thin_ends: str = "▎▕"  # around those that it is linked to
+    dots: str = "┈"  # of a line where something waits
     fold: str = "▾▸"  # of a group that is open, and folded
     coloured: bool = True  # slices have grounds; else they stand in brackets
 
@@ -69,6 +70,7 @@ ASCII = Glyphs(
     "|",
     "[]",
     "<>",
+    ".",
     "-+",
 )
 

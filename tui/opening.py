@@ -117,7 +117,7 @@ class OpeningApp(KernbenchApp):
         """Go back to the picker, which says why; without one the program ends."""
         if self._picker is None:
             self.failure = why
-            self.exit(return_code=1 if why else 0)
+            self.exit(return_code=2 if why else 0)
         else:
             if self.screen is not self._picker:
                 self.pop_screen()

@@ -26,7 +26,7 @@ _DARK = """
 paper #10161d 233  ink #dfe5ec 254  dim #8b96a3 246  rule #55626f 240
 title #a9bccd 250  lit #6cb8f0 75   mark #f0c674 222 white #ffffff 231
 alarm #ff5f66 203  on_bad #14080b 16   bad #ff5f66 203  on_lit #10161d 233
-busy #3f83b5 67    busy2 #5fb0ea 75  hot #f5cf62 221
+busy #3f83b5 67    busy2 #5fb0ea 75  hot #d9b45b 179
 off #242c35 236    off2 #2c3540 237  off_ink #8b96a3 246
 heat0 #41658c 60   heat1 #4a7bab 67  heat2 #5f93c3 68  heat3 #83add0 110
 heat4 #b3b7b0 145  heat5 #d3b274 179 heat6 #ecad3a 214 heat7 #ffb000 220
@@ -132,7 +132,7 @@ def _styles(colours: Mapping[str, str]) -> dict[str, Style]:
             ground: on(ground, ink),
             f"{ground}<": on(ground, edge),
             f"{ground}>": on("paper", ground),
-            f"{ground}*": on(ground, "white", bold=True),
+            f"{ground}*": on(ground, ink if ground == "bad" else "white", bold=True),
         }
 
     plain = on("paper", "ink")
@@ -150,7 +150,7 @@ def _styles(colours: Mapping[str, str]) -> dict[str, Style]:
         "mark": on("paper", "mark", bold=True),
         "cursor": on("paper", "white", bold=True),
         "alarm": on("paper", "alarm", bold=True),
-        "hot": on("paper", "hot", bold=True),
+        "hot": on("paper", "hot"),
         "busy": on("paper", "busy"),
         "busy2": on("paper", "busy2"),
         **slices("bad", "on_bad", "on_bad"),
@@ -164,7 +164,6 @@ def _styles(colours: Mapping[str, str]) -> dict[str, Style]:
         if small == letter:
             small = f"{letter}-"
         styles[small] = on("paper", small)
-        styles[f"{letter}|"] = on("class_ink", letter, bold=True)
         for ground in (letter, f"{letter}2"):
             ink = f"{ground}ink"
             if ink not in colours:

@@ -22,6 +22,7 @@ _NAME_COLUMNS = 26
 _AROUND = 5
 """Lines of the source that are shown before and after one."""
 _OPS = "op t_start t_end nbytes name component"
+_OP_TITLES = {"t_start": "start_ns", "t_end": "end_ns", "nbytes": "bytes"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +92,15 @@ class OpList:
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
         if not self.rows and self.note:
-            return [f"{self.note}, of {self.total:,} ops"]
+            return wrapped(f"{self.note}, of {self.total:,} ops", width, 2)
         place = "before the first of" if self.op < 0 else f"op {self.op:,} of"
         head = f"{place} {self.total:,}"
         if self.note:
             head += f"; {self.note}"
         if not self.rows:
-            return [head]
+            return wrapped(head, width, 2)
         marks = "".join(">" if row.op == self.op else " " for row in self.rows)
-        return [head, *table(self.rows, _OPS, marks)]
+        return [head, *table(self.rows, _OPS, marks, titles=_OP_TITLES)]
 
 
 class Moved(OpList):
@@ -279,7 +280,8 @@ class Info:
             del facts["plugins"]
         facts["end_ns"] = time_text(self.end_ns)
         facts["error"] = self.error or "no"
-        facts["complete"] = "yes" if self.complete else "no, the recording was cut off"
+        facts["recording"] = self._recording()
+        del facts["complete"]
         facts["verified"] = _VERIFIED[self.verified]
         lines: list[str] = []
         for what in changed:
@@ -290,3 +292,11 @@ class Info:
         for name, count in sorted(by_name.items()):
             lines.append(f"  {count:>9,}  {name}")
         return lines
+
+    def _recording(self) -> str:
+        """How much of the run the file holds."""
+        if not self.complete:
+            return "was cut off: the run went on, or was killed"
+        if self.error:
+            return "goes up to where the run ended with the error above"
+        return "has all of the run"

@@ -128,6 +128,10 @@ class Index:
                 self._fitting.popitem(last=False)
         return found
 
+    def misspelt(self, expr: str) -> str:
+        """What in an expression that no op fits may be misspelt; "" for nothing."""
+        return compile(expr).misspelt(self.trace, self.history)
+
     @cached_property
     def launch_window(self) -> tuple[float, float]:
         """From the first launch's start to the last one's end, ns; of no launch the

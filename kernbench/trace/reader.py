@@ -20,7 +20,7 @@ import numpy as np
 from kernbench.common.arrays import Array
 from kernbench.common.dtypes import DTYPES, Tolerance
 from kernbench.common.messages import Transfer, Wait
-from kernbench.errors import KernbenchError, TraceFormatError
+from kernbench.errors import RefusedError, TraceFormatError
 from kernbench.sim_engine.event_log import Shard, Site
 from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, canonical_order
 from kernbench.sim_engine.verify import Expectation
@@ -263,7 +263,7 @@ class Trace:
 
     def refuse(self, index: int = 0) -> OpRecord:
         """KernbenchError: this is a cut, of which nothing can be executed."""
-        raise KernbenchError(
+        raise RefusedError(
             f"{self.path} was cut from a trace, so what memory held before is not "
             "known; ask the whole trace"
         )

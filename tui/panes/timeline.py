@@ -59,7 +59,7 @@ from tui.panes.base import (
     Settle,
     Waiting,
 )
-from tui.panes.slices import HOT, Marks, Pointed, beside, duration_text, legend
+from tui.panes.slices import Marks, Pointed, beside, duration_text, is_hot, legend
 from tui.panes.slices import Row as CellRow
 from tui.panes.tree import Branch, Folds, Tree, row_of
 
@@ -173,6 +173,23 @@ class _Table:
     def header(self) -> int:
         """Lines above the rows that scroll: minimap, ruler and pinned rows."""
         return _HEADER + len(self.pinned)
+
+    def top_around(self, top: int, room: int) -> int:
+        """The first row to show in so many lines, so that those of the cursor's group
+        stand in the middle: then they stay where they are when the cursor goes on to
+        the same group elsewhere. Without a cursor, or a group, it is ``top``.
+        """
+        if self.here is None or len(self.shown) <= room:
+            return top
+        first = self.here
+        while first > 0 and not self.shown[first].group:
+            first -= 1
+        end = self.here + 1
+        while end < len(self.shown) and self.shown[end].depth > self.shown[first].depth:
+            end += 1
+        if end - first > room or not self.shown[first].group:
+            return top
+        return first - (room - (end - first)) // 2
 
     def in_view(self, rows: Rows) -> tuple[Branch, ...]:
         """The rows that are drawn, from top to bottom."""
@@ -330,7 +347,10 @@ class TimelinePane(BasePane[TimelineState]):
         if state.seeks:
             state, table = self._sought(state, frame, answers, table)
         room = self._room(frame) - len(table.pinned)
-        rows = state.rows.settled(len(table.shown), room, table.here)
+        rows = state.rows
+        if rows.pick is None:
+            rows = replace(rows, top=table.top_around(rows.top, room))
+        rows = rows.settled(len(table.shown), room, table.here)
         state = replace(state, rows=rows)
         cells = self._ask_cells(CELLS, state, frame, table)
         if cells != state.cells and answers.known(cells) is not None:
@@ -642,7 +662,7 @@ class TimelinePane(BasePane[TimelineState]):
         """The question how busy the machine is over the whole run."""
         axis = self._axis(state, frame)
         return CELLS.ask(
-            rows=(RowKey(self._tree.components),),
+            rows=(RowKey(self._tree.working),),
             pes=(1,),
             t0=0.0,
             t1=self._end,
@@ -698,18 +718,21 @@ class TimelinePane(BasePane[TimelineState]):
                 shares = traffic.get(branch.traffic)
                 if shares is not None:
                     row.add_shares(shares.busy, shares.waiting)
-                    hot |= bool((shares.waiting >= HOT).any())
+                    hot |= bool(is_hot(shares.busy, shares.waiting).any())
             else:
                 key = next(rows)
                 if key in cells:
                     _draw(row, cells[key], marks.get(key), state.view, pointed)
                     letters.update(cells[key].letters)
+                    row.say_idle()
                 elif cells_waiting is not None:
                     lines.append(line + cells_waiting.line)
                     continue
             row.add_cursor()
             lines.append(line + row.line)
-        footer = self._footer(frame, axis, causes, legend(letters, axis.glyphs, hot))
+        wrong = state.view == HAZARDS
+        classes = legend(letters, axis.glyphs, hot, wrong)
+        footer = self._footer(frame, axis, causes, classes)
         lines += [[]] * (frame.height - len(lines) - len(footer))
         return Picture(
             tuple(lines + footer), axis.summary, cells_waiting or marks_waiting
@@ -861,7 +884,7 @@ def _draw(
     marks = None
     if hits is not None:
         marks = Marks(hits, wrong=view == HAZARDS)
-    row.add_bars(cells.letters, cells.busy)
+    row.add_bars(cells.letters, cells.busy, cells.slices)
     row.add_slices(cells.slices, pointed, marks)
     if marks is not None:
         row.add_marks(marks)
@@ -915,4 +938,4 @@ def _why(causes: Causes | None, axis: Axis) -> tuple[Line, Line]:
 
 def _place(linked: Linked) -> str:
     """Which op it is and where it was served."""
-    return f" op {linked.op} {linked.component}"
+    return f" (op {linked.op}, {linked.component})"

@@ -22,7 +22,7 @@ from kernbench.common.progress import (
     no_progress,
     stage,
 )
-from kernbench.errors import KernbenchError
+from kernbench.errors import RefusedError
 from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.replay.whatif.answers import (
     CausalProfile,
@@ -413,14 +413,14 @@ _NO_PROOF = "no re-run can make one line of a kernel faster"
 
 
 def _refuse_parts(trace: Trace) -> None:
-    """KernbenchError if a trace does not hold all of a run."""
+    """RefusedError if a trace does not hold all of a run."""
     if trace.cut:
-        raise KernbenchError(
+        raise RefusedError(
             "this trace was cut from another and holds some of its ops only, so "
             "when its run would end cannot be told; ask the whole trace"
         )
     if not trace.complete:
-        raise KernbenchError(
+        raise RefusedError(
             "the recording of this trace was cut off, so when its run would have ended "
             "cannot be told; record it again"
         )
