@@ -19,7 +19,7 @@ from browsers import CHROMIUM, LIMIT_S, opened_page, pixels_of
 from pace import first_fast
 from terminals import PROGRAM, ROOT
 
-from tui.app import THEME
+from tui.themes import THEMES
 
 ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"}
 
@@ -356,7 +356,7 @@ async def test_in_chromium_it_opens_and_takes_keys(
     colours = pixels_of(before)
     total = colours.total()
     background, _ = colours.most_common(1)[0]
-    assert background == rgb(THEME.background)
+    assert background == rgb(THEMES["dark"].colours["paper"])
     assert total == 1280 * 800 or total > 500_000
     assert 0.01 * total < total - colours[background] < 0.6 * total
     assert len([colour for colour, n in colours.items() if n > 50]) >= 8
