@@ -43,6 +43,7 @@ class Glyphs(NamedTuple):
     lit: str  # the same, of what is marked
     heads: str  # of arrows up, right, down, left
     ramp: str = "▁▂▃▄▅▆▇█"  # from little to much
+    corners: str = "╭╮╰╯"  # of borders: upper left and right, lower left and right
     part: str = "▏▎▍▌▋▊▉"  # of a cell from its left, by eighths; empty: no parts
     edge: str = "▏"  # where a slice begins
     ends: str = "▌▐"  # around the slice of the cursor
@@ -65,6 +66,7 @@ ASCII = Glyphs(
     " #=#####=#=#####",
     "^>v<",
     ".:-=+*%@",
+    "++++",
     "",
     "|",
     "[]",
@@ -108,12 +110,25 @@ def clip(text: str, width: int, glyphs: Glyphs) -> str:
     )
 
 
-def rule(left: Line, right: str, width: int, glyphs: Glyphs) -> Line:
+def cut(line: Sequence[Run], width: int) -> Line:
+    """A line in exactly ``width`` cells: cut, or filled with blanks."""
+    made: Line = []
+    left = width
+    for text, style in line:
+        shown = visible(text)[:left]
+        left -= len(shown)
+        made.append((shown, style))
+    return [*made, (" " * left, "")]
+
+
+def rule(
+    left: Line, right: str, width: int, glyphs: Glyphs, style: str = "rule"
+) -> Line:
     """A title bar: ``left``, a rule, ``right`` if there is room for it."""
     tail = f" {right} " if right and len(right) + 2 <= width - length(left) else ""
     return [
         *left,
-        (glyphs.rule * (width - length(left) - len(tail)), "rule"),
+        (glyphs.rule * (width - length(left) - len(tail)), style),
         (tail, "dim"),
     ]
 

@@ -142,6 +142,7 @@ def _styles(colours: Mapping[str, str]) -> dict[str, Style]:
         "dim": on("paper", "dim"),
         "rule": on("paper", "rule"),
         "title": on("paper", "title"),
+        "frame": on("paper", "lit"),
         "active": on("lit", "on_lit", bold=True),
         "here": plain + Style(bold=True, reverse=True),
         "pick": plain + Style(bold=True, underline=True),

@@ -266,9 +266,9 @@ def _found(
     index: Index, session: Session, expr: str, known: Ints, at: int, way: str
 ) -> Session:
     if not 0 <= at < len(known):
-        raise UsageError(
-            f"no op {way} op {session.cursor} fits {expr!r}; {len(known):,} do"
-        )
+        why = "" if len(known) else index.misspelt(expr)
+        why = why or f"{len(known):,} do"
+        raise UsageError(f"no op {way} op {session.cursor} fits {expr!r}; {why}")
     return jump(index, session, int(known[at]))
 
 

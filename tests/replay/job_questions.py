@@ -82,6 +82,7 @@ ARGUMENTS: dict[str, Callable[[Subject], tuple[Any, ...]]] = {
     "timeline": lambda of: (questions.Window(),),
     "stalls": lambda of: (questions.PeWindow(),),
     "lines": lambda of: (questions.Pe(),),
+    "texts": lambda of: (questions.TextsOf(), questions.TextsOf("sip0", 100)),
     "pes": lambda of: (questions.CallNumber(),),
     "critical": lambda of: (questions.StepCount(),),
     "links": lambda of: (questions.LoadWindow(),),

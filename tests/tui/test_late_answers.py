@@ -165,7 +165,7 @@ async def test_what_panes_wish_for_is_computed_once_nothing_was_pressed_for_a_wh
 
 
 async def test_a_step_waits_for_no_long_answer_about_times(drive, settle) -> None:
-    async with drive(200, 50, "s", "s") as pilot:
+    async with drive(120, 40, "s", "s") as pilot:
         await settle(pilot)
         with held(CRITICAL) as critical:
             run(pilot, "critical")

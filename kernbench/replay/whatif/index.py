@@ -22,7 +22,7 @@ from kernbench.common.progress import (
     no_progress,
     stage,
 )
-from kernbench.errors import KernbenchError
+from kernbench.errors import RefusedError
 from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.replay.whatif.answers import (
     CausalProfile,
@@ -221,7 +221,11 @@ class WhatIfIndex:
     ) -> float:
         """The slack of a node if each server takes who comes first, ns."""
         if self._turns is None:
-            make = partial(Turns, self._trace, known.graph, known.queues, known.weight)
+            machine = Machine(known.ways, known.links, known.spec)
+            graph = known.graph
+            make = partial(
+                Turns, self._trace, machine, graph, known.queues, known.weight
+            )
             self._turns = computed_beside(make, progress, 0.0)
         turns = self._turns
         each = forwards(stage(progress, 0.2, 1.0))
@@ -409,14 +413,14 @@ _NO_PROOF = "no re-run can make one line of a kernel faster"
 
 
 def _refuse_parts(trace: Trace) -> None:
-    """KernbenchError if a trace does not hold all of a run."""
+    """RefusedError if a trace does not hold all of a run."""
     if trace.cut:
-        raise KernbenchError(
+        raise RefusedError(
             "this trace was cut from another and holds some of its ops only, so "
             "when its run would end cannot be told; ask the whole trace"
         )
     if not trace.complete:
-        raise KernbenchError(
+        raise RefusedError(
             "the recording of this trace was cut off, so when its run would have ended "
             "cannot be told; record it again"
         )
