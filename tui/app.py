@@ -141,14 +141,14 @@ class KernbenchApp(TerminalApp):
     def screen_of(self, session: ReplaySession) -> DebuggerScreen:
         """Return a new screen on a session, and note the hash of its trace."""
         # Heavy, so not imported before the first frame.
-        from tui.draw import ASCII, UNICODE, use_theme
+        from tui.draw import ASCII, UNICODE, use_theme, without_colours
         from tui.screens.debugger import DebuggerScreen
 
         use_theme(self.colours)
         self.opened = session.trace.fingerprint()
         glyphs = ASCII if self.ascii_only else UNICODE
         if self.colours.name == "none":
-            glyphs = glyphs._replace(coloured=False)
+            glyphs = without_colours(glyphs)
         return DebuggerScreen(session, self.trace_name, glyphs, self.keymap)
 
     async def on_event(self, event: events.Event) -> None:
