@@ -58,6 +58,11 @@ class Bench:
         """Whether it is wrong on purpose, as its name says."""
         return self.name.startswith("fault_")
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether it is right, but slow on purpose, as its name says."""
+        return self.name.startswith("slow_")
+
 
 BENCHES: dict[str, Bench] = {}
 
@@ -131,8 +136,8 @@ def source_of(entry: Bench) -> SourceFile | None:
 
 
 def _listed() -> list[str]:
-    """The names of all benches, those that are wrong on purpose last."""
-    entries = sorted(BENCHES.values(), key=lambda entry: entry.is_fault)
+    """The names of all benches, those that are slow or wrong on purpose last."""
+    entries = sorted(BENCHES.values(), key=lambda one: (one.is_fault, one.is_slow))
     return [entry.name for entry in entries]
 
 
