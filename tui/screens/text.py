@@ -160,7 +160,7 @@ class TextScreen(PageScreen):
     # -- search and folds -----------------------------------------------------
 
     def on_key(self, event: events.Key) -> None:
-        """A search is typed; or what a page does."""
+        """A search is typed, or what a page does: Textual calls that handler next."""
         id = self._keymap.action(event.key, event.character)
         self._said = ""
         if self._typed is not None:
@@ -173,8 +173,8 @@ class TextScreen(PageScreen):
         elif id == "maximise":
             self._fold()
         else:
-            super().on_key(event)
             return
+        event.prevent_default()
         self.draw()
 
     def _type(self, event: events.Key) -> None:
