@@ -1,9 +1,9 @@
 """The shipped benches, one file each; importing this package registers them all.
 
-A bench is found by its file: whatever lies in this package, in ``tutorial``, ``slow`` or
-``faults``, is imported. SHIPPED, TUTORIALS, SLOW and FAULTS are the names of those that
-stand for workloads, of those that teach, of those that are right and slow on purpose, and
-of those that are wrong on purpose.
+A bench is found by its file: whatever lies in this package, in ``tutorial``, ``slow``
+or ``faults``, is imported. SHIPPED, TUTORIALS, SLOW and FAULTS are the names of those
+that stand for workloads, of those that teach, of those that are right but slow on
+purpose, and of those that are wrong on purpose.
 """
 
 from importlib import import_module
