@@ -18,6 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from kernbench.common.near import did_you_mean, instead_of
 from kernbench.common.source_names import code_of
 from kernbench.errors import UsageError
 from kernbench.runtime_api.user_files import SourceFile, run_file, sha_of
@@ -29,7 +30,7 @@ It imports this room, so it is known by its name only, and imported when a bench
 looked up.
 """
 
-_LAST = ("tutorial", "fault")
+_LAST = ("tutorial", "slow", "fault")
 """What the names of benches of other kinds begin with, in the order of the list."""
 
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
@@ -58,8 +59,8 @@ class Bench:
 
     @property
     def kind(self) -> str:
-        """Whether it teaches ("tutorial"), is wrong on purpose ("fault") or neither
-        ("bench"), as its name says.
+        """Whether it teaches ("tutorial"), is right but slow on purpose ("slow"), is
+        wrong on purpose ("fault") or neither ("bench"), as its name says.
         """
         first = self.name.partition("_")[0]
         return first if first in _LAST else "bench"
@@ -109,10 +110,9 @@ def find_bench(name_or_path: str) -> Bench:
         return found
     path = Path(name_or_path)
     if path.suffix != ".py":
-        raise UsageError(
-            f"unknown bench {name_or_path!r}; valid: {', '.join(_listed())}, "
-            "or the path of a .py file"
-        )
+        hint = did_you_mean(name_or_path, BENCHES)
+        hint = hint or f"valid: {', '.join(_listed())}, or the path of a .py file"
+        raise UsageError(f"unknown bench {name_or_path!r}; {hint}")
     what = f"bench file {name_or_path!r}"
     if not path.is_file():
         raise UsageError(f"{what} is not a file")
@@ -137,7 +137,7 @@ def source_of(entry: Bench) -> SourceFile | None:
 
 
 def _listed() -> list[str]:
-    """The names of all benches, those that are wrong on purpose last."""
+    """The names of all benches, those that are slow or wrong on purpose last."""
     kinds = ("bench", *_LAST)
     entries = sorted(BENCHES.values(), key=lambda entry: kinds.index(entry.kind))
     return [entry.name for entry in entries]
@@ -171,9 +171,9 @@ def bind_params(entry: Bench, given: Mapping[str, Any]) -> dict[str, Any]:
     params = dict(entry.params)
     for key, value in given.items():
         if key not in params:
-            valid = ", ".join(params) or "none"
             raise UsageError(
-                f"bench {entry.name!r} has no parameter {key!r}; valid: {valid}"
+                f"bench {entry.name!r} has no parameter {key!r}; "
+                f"{instead_of(key, params)}"
             )
         params[key] = _bound(key, value, entry.params[key])
     return params

@@ -20,17 +20,19 @@ import numpy as np
 from kernbench.common.arrays import Array
 from kernbench.common.dtypes import DTYPES, Tolerance
 from kernbench.common.messages import Transfer, Wait
-from kernbench.errors import KernbenchError, TraceFormatError
+from kernbench.errors import RefusedError, TraceFormatError
 from kernbench.sim_engine.event_log import Shard, Site
 from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, canonical_order
 from kernbench.sim_engine.verify import Expectation
 from kernbench.trace.caching import cached_without_lock
 from kernbench.trace.columns import (
     AllocColumns,
+    CallerColumns,
     CommandColumns,
     EdgeColumns,
     NodeColumns,
     OpColumns,
+    TextColumns,
     TransferColumns,
     WaitColumns,
 )
@@ -111,7 +113,7 @@ class Trace:
     def check(self) -> list[Damage]:
         """Look into every frame; all that are damaged."""
         _ = self.edges
-        for tag in ("transfers", "waits", "commands"):
+        for tag in ("transfers", "waits", "commands", "callers"):
             self._logs.columns(tag)
         _ = self.launches
         _ = self.texts
@@ -261,7 +263,7 @@ class Trace:
 
     def refuse(self, index: int = 0) -> OpRecord:
         """KernbenchError: this is a cut, of which nothing can be executed."""
-        raise KernbenchError(
+        raise RefusedError(
             f"{self.path} was cut from a trace, so what memory held before is not "
             "known; ask the whole trace"
         )
@@ -379,12 +381,28 @@ class Trace:
         return None
 
     @cached_without_lock
+    def callers(self) -> CallerColumns:
+        """Where functions were called that made tl calls, but for kernels."""
+        return CallerColumns(**self._logs.columns("callers"))
+
+    def caller(self, cmd: int) -> Site | None:
+        """Where the function was called that made a call; None if it is a kernel."""
+        for _, *site in self._logs.rows_by_key("callers", "cmd", [cmd]):
+            return Site(*site)
+        return None
+
+    @cached_without_lock
     def launches(self) -> list[Launch]:
         """All launches that ended."""
         return [
             Launch(launch, kernel, tuple(pes), *times)
             for launch, kernel, pes, *times in self.rows_as_recorded("launches")
         ]
+
+    @cached_without_lock
+    def text_columns(self) -> TextColumns:
+        """The columns of ``texts``."""
+        return TextColumns(**self._logs.columns("text"))
 
     @cached_without_lock
     def texts(self) -> list[Text]:

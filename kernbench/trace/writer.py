@@ -18,7 +18,6 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kernbench import __version__
 from kernbench.common.arrays import Array
 from kernbench.common.dtypes import Tolerance, nbytes_of
 from kernbench.common.interrupts import Uninterrupted
@@ -39,6 +38,7 @@ from kernbench.trace.reader import Trace
 from kernbench.trace.schema import MAGIC, NONE, VERSION, plain
 from kernbench.trace.stream import FrameStream, NewFrame, OpenFile, claim
 from kernbench.trace.tail import TailThread
+from kernbench.version import __version__
 
 if TYPE_CHECKING:
     from kernbench.topology.graph import Edge, Node
@@ -212,6 +212,12 @@ class TraceWriter:
         """
         row = (cmd, pe, launch, call, *site, awaits, t_issue, t_resume)
         self._add("commands", t_resume, row)
+
+    def caller(self, cmd: int, site: Site) -> None:
+        """A row of ``callers``: call ``cmd`` was made by a function that was called at
+        ``site``.
+        """
+        self._add("callers", self._now, (cmd, *site))
 
     def op(
         self,

@@ -110,9 +110,11 @@ class Issuer:
     def _new_call(self, name: str, blocking: bool = True) -> Call:
         """A call with a number of its own, and the kernel line that makes it."""
         ctx = self._ctx
-        site = ctx.sites.here()
+        site, caller = ctx.sites.with_caller()
         number = ctx.numbers.take(ctx.node.id, name, site)
-        return Call(name, number, site, blocking=blocking)
+        if caller is not None and ctx.events is not None:
+            ctx.events.caller(number, caller)
+        return Call(name, number, site, caller, blocking=blocking)
 
     def _switch(self, call: Call) -> None:
         """Hand ``call`` to the runner; it comes back when the kernel may go on.

@@ -31,13 +31,6 @@ def _past(ptr, shape, dtype, tl):
 
 def _past_store(ptr, handle, tl):
     return _past(ptr, handle.shape, handle.dtype, tl), handle
-
-
-def _past_rows(rows, tl):
-    # The beginning of the rows behind these, on the first PE of the first cube.
-    if tl.program_id(0) + tl.program_id(1):
-        return rows.start
-    return rows.stop
 """
 """What mutants call, behind the last line of the program."""
 
@@ -180,6 +173,7 @@ PROGRAMS = (
     _idiom("halo"),
     _idiom("prefetch"),
     _idiom("relay"),
+    _idiom("sliced"),
 )  # fmt: skip
 
 
@@ -235,6 +229,11 @@ class Mutant:
         return written_name(self.program)
 
 
+def kind_in_program(name: str) -> str:
+    """Program and kind of the mutant of a name: what is before its line."""
+    return name.rpartition("/")[0]
+
+
 def written_name(program: Program) -> str:
     """The name of the file that the rewritten source of a program is written to."""
     if program.algorithm:
@@ -260,11 +259,17 @@ def mutants_of(program: Program) -> Iterator[Mutant]:
                 continue
             number = seen.get(line, 0)
             seen[line] = number + 1
-            changed = source.edited(mutation.edits) + TAIL
-            if "_behind" in changed:
-                changed += TAIL_OF_SLICES
+            changed = source.edited(mutation.edits)
+            changed += tail_of(changed)
             yield Mutant(program, kind, mutation.lines, number, changed)
     yield from _early_credits(program, source)
+
+
+def tail_of(changed: str) -> str:
+    """What stands behind the last line of a program that was rewritten."""
+    if "_behind" in changed:
+        return TAIL + TAIL_OF_SLICES
+    return TAIL
 
 
 def all_mutants(programs: Iterable[Program] = PROGRAMS) -> list[Mutant]:

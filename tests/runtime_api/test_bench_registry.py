@@ -81,7 +81,7 @@ def test_the_benches_that_ship_are_those_of_the_files():
 
 def test_an_unknown_name_lists_the_shipped_ones():
     with pytest.raises(
-        UsageError, match=r"unknown bench 'matmull'; valid: .*matmul.*\.py file"
+        UsageError, match=r"unknown bench 'matmull'; did you mean matmul or "
     ):
         find_bench("matmull")
 
