@@ -37,6 +37,9 @@ _KEPT = 512
 KEY_S = 0.03
 """That a key waits for answers, in all."""
 
+_OPS = "ops"
+_DETAILS = "details"
+
 Size = tuple[int, int]
 _NOT_THERE = object()
 """Marks an answer that was looked for and is not there."""
@@ -120,6 +123,8 @@ class Desk:
         self.states: dict[str, Any] = {
             key: pane.start() for key, pane in self.panes.items()
         }
+        self.missing = {row.key: row.missing(replay.index) for row in PANES}
+        """Why there is nothing for a pane in this trace; empty where there is."""
         self.sizes: dict[str, Size] = {row.key: (0, 0) for row in PANES}
         self.claim: Claim | None = None
         """What was shown last of all that a re-run can prove."""
@@ -147,6 +152,9 @@ class Desk:
     ) -> Frame:
         """What a pane is drawn for; only what it depends on."""
         width, height = self.sizes[row.key]
+        details_beside = False
+        if row.key == _OPS:
+            _, details_beside = [size > 0 for size in self.sizes[_DETAILS]]
         return Frame(
             session.cursor,
             session.level if row.follows_focus else 0,
@@ -154,7 +162,13 @@ class Desk:
             width,
             height,
             self.glyphs,
+            details_beside,
         )
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The panes that have something to show of this trace."""
+        return tuple(key for key, why in self.missing.items() if not why)
 
     @property
     def in_view(self) -> list[PaneRow]:
@@ -238,8 +252,7 @@ class Desk:
         row = ROW_OF[key]
         pane = self.panes[key]
         view = pane.view(self.states[key])
-        heading = f"{row.number} {row.title}"
-        return f"{heading}: {pane.views[view]}" if view else heading
+        return f"{row.name}: {pane.views[view]}" if view else row.name
 
     def next_view(self, key: str) -> str:
         """The name of the view that comes after the one that is shown; empty:

@@ -15,12 +15,14 @@ from kernbench.replay.text import (
     time_text,
     wrapped,
 )
+from kernbench.replay.texts import TextRow
 
 _VERIFIED = {None: "not executed", True: "yes", False: "no"}
 _NAME_COLUMNS = 26
 _AROUND = 5
 """Lines of the source that are shown before and after one."""
 _OPS = "op t_start t_end nbytes name component"
+_OP_TITLES = {"t_start": "start_ns", "t_end": "end_ns", "nbytes": "bytes"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +92,15 @@ class OpList:
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
         if not self.rows and self.note:
-            return [f"{self.note}, of {self.total:,} ops"]
+            return wrapped(f"{self.note}, of {self.total:,} ops", width, 2)
         place = "before the first of" if self.op < 0 else f"op {self.op:,} of"
         head = f"{place} {self.total:,}"
         if self.note:
             head += f"; {self.note}"
         if not self.rows:
-            return [head]
+            return wrapped(head, width, 2)
         marks = "".join(">" if row.op == self.op else " " for row in self.rows)
-        return [head, *table(self.rows, _OPS, marks)]
+        return [head, *table(self.rows, _OPS, marks, titles=_OP_TITLES)]
 
 
 class Moved(OpList):
@@ -122,7 +124,8 @@ class Stopped(Moved):
 @dataclass(frozen=True, slots=True)
 class OpDetails:
     """All that was recorded of an op; ``waits``: (node, reason, t0, t1, op that ended
-    it or -1).
+    it or -1). ``texts`` are what its kernel said after the call that caused it, and
+    before the next that caused any.
     """
 
     row: OpRow
@@ -133,6 +136,7 @@ class OpDetails:
     params: dict[str, Any]
     dependencies: tuple[int, ...]
     waits: tuple[tuple[str, str, float, float, int], ...]
+    texts: tuple[TextRow, ...] = ()
 
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
@@ -152,6 +156,8 @@ class OpDetails:
         for node, reason, t0, t1, holder in self.waits:
             by = f", until op {holder:,} ended" if holder >= 0 else ""
             lines.append(f"waited  {t1 - t0:.3f} ns for {reason} at {node}{by}")
+        for text in self.texts:
+            lines += wrapped(f"said    {text.site}: {text.said}", width, 8)
         return lines
 
 
@@ -265,23 +271,37 @@ class Info:
     verified: bool | None
     changed: tuple[str, ...] = ()
 
+    def facts(self) -> dict[str, str]:
+        """What there is to say in a line each, by its title."""
+        values = field_values(self)
+        del values["by_name"]
+        del values["changed"]
+        del values["complete"]
+        if not self.plugins:
+            del values["plugins"]
+        values["end_ns"] = time_text(self.end_ns)
+        values["error"] = self.error or "no"
+        values["recording"] = self._recording()
+        values["verified"] = _VERIFIED[self.verified]
+        return {
+            name.removesuffix("_ns"): cell_text(value) for name, value in values.items()
+        }
+
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
-        facts = field_values(self)
-        by_name = facts.pop("by_name")
-        changed = facts.pop("changed")
-        if not self.plugins:
-            del facts["plugins"]
-        facts["end_ns"] = time_text(self.end_ns)
-        facts["error"] = self.error or "no"
-        facts["complete"] = "yes" if self.complete else "no, the recording was cut off"
-        facts["verified"] = _VERIFIED[self.verified]
         lines: list[str] = []
-        for what in changed:
+        for what in self.changed:
             lines += wrapped(f"{'changed':<10} {what}", width, 11)
-        for name, value in facts.items():
-            title = name.removesuffix("_ns")
-            lines += wrapped(f"{title:<10} {cell_text(value)}", width, 11)
-        for name, count in sorted(by_name.items()):
+        for title, text in self.facts().items():
+            lines += wrapped(f"{title:<10} {text}", width, 11)
+        for name, count in sorted(self.by_name.items()):
             lines.append(f"  {count:>9,}  {name}")
         return lines
+
+    def _recording(self) -> str:
+        """How much of the run the file holds."""
+        if not self.complete:
+            return "was cut off: the run went on, or was killed"
+        if self.error:
+            return "goes up to where the run ended with the error above"
+        return "has all of the run"

@@ -26,6 +26,7 @@ from kernbench.replay.data.touches import TouchIndex
 from kernbench.replay.expr import compile
 from kernbench.replay.ops import OpFacts
 from kernbench.replay.races.findings import Hazards
+from kernbench.replay.texts import TextIndex
 from kernbench.replay.time.activity import ActivityIndex
 from kernbench.replay.time.critical import CriticalIndex
 from kernbench.replay.time.energy import EnergyIndex
@@ -35,6 +36,7 @@ from kernbench.replay.time.machine_map import MachineMaps
 from kernbench.replay.time.op_index import OpIndex
 from kernbench.replay.time.roofline import RooflineIndex
 from kernbench.replay.time.routes import prepare_routes
+from kernbench.replay.time.slices import SliceIndex
 from kernbench.replay.time.stalls import StallIndex
 from kernbench.replay.time.tiles import TileIndex
 from kernbench.replay.time.timeline import TimelineIndex
@@ -51,12 +53,12 @@ class Index:
     """A trace and the caches of its answers. It knows no cursor.
 
     Each part is written by one lane of questions alone, and a lane is one thread:
-    ``timelines`` by "timeline", ``tiles`` by "tiles", what is about data (``history``,
-    ``places``, ``touches``, ``memory``, ``diffs``, ``outputs``, ``departures``,
-    ``grids``, ``blame``, ``hazards``) and ``fitting`` by "memory", the others by
-    "columns".
-    ``maps`` may be filled by any. What instant questions and moves read of them is made
-    by ``prepare``, before the first is asked.
+    ``timelines`` and ``slices`` by "timeline", ``tiles`` by "tiles", what is about
+    data (``history``, ``places``, ``touches``, ``memory``, ``diffs``, ``outputs``,
+    ``departures``, ``grids``, ``blame``, ``hazards``) and ``fitting`` by "memory", the
+    others by "columns".
+    ``maps`` and ``texts`` may be filled by any. What instant questions and moves read
+    of them is made by ``prepare``, before the first is asked.
 
     ``rerun`` runs the trace again, which whoever opens it may give; None: nothing does.
 
@@ -68,7 +70,9 @@ class Index:
         self.trace = trace
         self.op_index = OpIndex(trace)
         self.ops = OpFacts(trace, self.op_index)
+        self.texts = TextIndex(trace)
         self.timelines = TimelineIndex(trace, self.op_index)
+        self.slices = SliceIndex(trace, self.op_index)
         self.tiles = TileIndex(trace, self.op_index)
         self.history = History(trace)
         self.places = PlaceIndex(trace, self.history)
@@ -101,7 +105,8 @@ class Index:
         A loader calls it before it shows anything.
         """
         self.op_index.prepare(stage(progress, 0.0, 0.5))
-        self.ops.prepare(stage(progress, 0.5, 0.65))
+        self.ops.prepare(stage(progress, 0.5, 0.6))
+        self.texts.prepare(stage(progress, 0.6, 0.65))
         computed_beside(lambda: self.launch_window, progress, 0.65)
         self.tiles.prepare(stage(progress, 0.7, 0.8))
         prepare_routes(self.trace, stage(progress, 0.8, 1.0))
@@ -122,6 +127,10 @@ class Index:
             if len(self._fitting) > _EXPRESSIONS:
                 self._fitting.popitem(last=False)
         return found
+
+    def misspelt(self, expr: str) -> str:
+        """What in an expression that no op fits may be misspelt; "" for nothing."""
+        return compile(expr).misspelt(self.trace, self.history)
 
     @cached_property
     def launch_window(self) -> tuple[float, float]:

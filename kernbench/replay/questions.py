@@ -53,6 +53,7 @@ from kernbench.replay.parsing import NoArguments, Reader, one_of
 from kernbench.replay.query import At
 from kernbench.replay.races.findings import Findings as Hazards
 from kernbench.replay.races.prove import prove_findings
+from kernbench.replay.texts import TextList
 from kernbench.replay.time.activity import Activity
 from kernbench.replay.time.call_times import CallTimes, call_times
 from kernbench.replay.time.critical import CriticalPath
@@ -208,6 +209,14 @@ class Pe:
 
 
 @dataclass(frozen=True, slots=True)
+class TextsOf:
+    """A PE, cube or SIP by name (without one all), and how many texts, the first."""
+
+    pe: Annotated[str | None, Reader("PE|all")] = None
+    limit: Annotated[int | None, Reader("COUNT", _size, option="limit")] = None
+
+
+@dataclass(frozen=True, slots=True)
 class CallNumber:
     """A tl call by its number; without one that of the op."""
 
@@ -277,10 +286,11 @@ class CutPart:
 
 @dataclass(frozen=True, slots=True)
 class ExportTo:
-    """A format, and where to write it."""
+    """A format, where to write it, and whether a folder there may be replaced."""
 
     format: Annotated[str, Reader("FORMAT")]
     out: Annotated[str, Reader("OUT")]
+    force: Annotated[bool, Reader("", option="force", flag=True)] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,6 +381,7 @@ def ops(index: Index, at: At, args: Listed, progress: Progress) -> OpList:
     else:
         shown = found[: args.limit]
     note = f"{len(found):,} fit {args.where!r}" if args.where else ""
+    note += _misspelt(index, args, found)
     return OpList(op, len(index.ops), tuple(index.ops.rows_of(shown)), note)
 
 
@@ -383,12 +394,33 @@ def _pages(index: Index, args: Listed) -> Iterator[OpList]:
     found = _wanted(index, args, no_progress)[: args.limit]
     for first in range(0, max(len(found), 1), PAGE):
         rows = tuple(index.ops.rows_of(found[first : first + PAGE]))
-        yield OpList(-1, len(index.ops), rows, f"{len(found):,} fit")
+        note = f"{len(found):,} fit{_misspelt(index, args, found)}"
+        yield OpList(-1, len(index.ops), rows, note)
+
+
+def _misspelt(index: Index, args: Listed, found: Ints | range) -> str:
+    """What to say of an expression that no op fits, if a value of it is no op's."""
+    if len(found) or not args.where:
+        return ""
+    why = index.misspelt(args.where)
+    return f" ({why})" if why else ""
 
 
 def op(index: Index, at: At, args: NoArguments, progress: Progress) -> OpDetails:
-    """Everything recorded about an op."""
-    return index.ops.details(op_of(at))
+    """Everything recorded about an op, and what its kernel said after it."""
+    found = index.ops.details(op_of(at))
+    return replace(found, texts=index.texts.of_call(found.cmd))
+
+
+def texts(index: Index, at: At, args: TextsOf, progress: Progress) -> TextList:
+    """What kernels printed and asserted, and what was warned of, as it happened."""
+    pes = None
+    if args.pe not in (None, "all"):
+        pes = index.stalls.pes(args.pe, stage(progress, 0.0, 0.3))
+    numbers = index.texts.numbers(pes, stage(progress, 0.3, 0.5))
+    shown = numbers[: args.limit]
+    rows = index.texts.rows(shown, stage(progress, 0.5, 1.0))
+    return TextList(rows, len(numbers))
 
 
 def source(index: Index, at: At, args: NoArguments, progress: Progress) -> Source:
@@ -801,7 +833,7 @@ def cut(index: Index, at: At, args: CutPart, progress: Progress) -> Cut:
 
 def export(index: Index, at: At, args: ExportTo, progress: Progress) -> Exported:
     """Write all of the trace in another format."""
-    return export_trace(index.trace, args.format, args.out, progress)
+    return export_trace(index.trace, args.format, args.out, progress, args.force)
 
 
 EXPORT_FORMATS = tuple(EXPORTERS)

@@ -20,7 +20,7 @@ import numpy as np
 from kernbench.common.arrays import Array
 from kernbench.common.dtypes import DTYPES, Tolerance
 from kernbench.common.messages import Transfer, Wait
-from kernbench.errors import KernbenchError, TraceFormatError
+from kernbench.errors import RefusedError, TraceFormatError
 from kernbench.sim_engine.event_log import Shard, Site
 from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, canonical_order
 from kernbench.sim_engine.verify import Expectation
@@ -32,6 +32,7 @@ from kernbench.trace.columns import (
     EdgeColumns,
     NodeColumns,
     OpColumns,
+    TextColumns,
     TransferColumns,
     WaitColumns,
 )
@@ -262,7 +263,7 @@ class Trace:
 
     def refuse(self, index: int = 0) -> OpRecord:
         """KernbenchError: this is a cut, of which nothing can be executed."""
-        raise KernbenchError(
+        raise RefusedError(
             f"{self.path} was cut from a trace, so what memory held before is not "
             "known; ask the whole trace"
         )
@@ -397,6 +398,11 @@ class Trace:
             Launch(launch, kernel, tuple(pes), *times)
             for launch, kernel, pes, *times in self.rows_as_recorded("launches")
         ]
+
+    @cached_without_lock
+    def text_columns(self) -> TextColumns:
+        """The columns of ``texts``."""
+        return TextColumns(**self._logs.columns("text"))
 
     @cached_without_lock
     def texts(self) -> list[Text]:

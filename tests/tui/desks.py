@@ -26,13 +26,13 @@ from tui.panes import PANES
 from tui.panes.base import Event, Picture
 from tui.runner import Runner, Urgency
 from tui.screens.layout import plan
+from tui.widgets.pane_view import room_in
 
 TRACES = Path(__file__).parents[2] / "traces"
 SMALL = (80, 24)
 MIDDLE = (120, 40)
 LARGE = (200, 50)
 SIZES = (SMALL, MIDDLE, LARGE)
-_BAR_COLUMNS = 2
 _TURNS = 100
 _LIMIT_S = 60.0
 
@@ -162,16 +162,12 @@ class DeskBench:
         maximised: bool = False,
     ) -> None:
         """Give every pane the size that it has on a screen."""
-        made = plan(Size(*size), active, tab, maximised)
+        made = plan(Size(*size), active, tab, maximised, self.desk.shown)
         self.desk.sizes = {row.key: (0, 0) for row in PANES}
         for key, region in made.regions.items():
-            width = region.width
-            height = region.height
-            if region.x:
-                width -= _BAR_COLUMNS
-            if key not in made.tabbed:
-                height -= 1  # its title
-            self.desk.sizes[key] = (max(width, 0), max(height, 0))
+            titled = key not in made.tabbed
+            room = room_in(region, titled, made.bordered)
+            self.desk.sizes[key] = (room.width, room.height)
 
     def show(self, key: str, size: tuple[int, int] = SMALL) -> None:
         """Show one pane only, as large as the screen."""

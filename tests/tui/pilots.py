@@ -15,7 +15,7 @@ from tui.desk import ROW_OF
 from tui.panes import PANES
 from tui.widgets.pane_view import PaneView
 
-KEY_OF = {row.number: row.key for row in PANES}
+KEY_OF = {row.number: row.key for row in PANES if row.number}
 SETTLED_S = 60.0
 """After which a screen that does not settle has a mistake."""
 _LOOK_S = 0.001

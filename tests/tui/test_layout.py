@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,12 +18,9 @@ from tui.app import KernbenchApp
 from tui.panes import PANES
 from tui.screens.layout import ALL, SMALLEST, plan
 
+TRACES = sorted((Path(__file__).parents[2] / "traces").glob("*.msgpack"))
 OTHERS = ALL[1:]
 """All panes but the main one, the timeline."""
-
-
-def shown(width: int, height: int, tab: str = "ops") -> set[str]:
-    return {*plan(Size(width, height), "timeline", tab, False).regions}
 
 
 def status_of(app: KernbenchApp) -> str:
@@ -34,28 +32,53 @@ def status_of(app: KernbenchApp) -> str:
 
 
 @pytest.mark.parametrize("tab", OTHERS)
-def test_80x24_has_the_timeline_and_one_tab_of_the_seven_others(tab) -> None:
+def test_80x24_has_the_timeline_and_one_tab_of_the_others(tab) -> None:
     made = plan(Size(80, 24), "timeline", tab, False)
     assert {*made.regions} == {"timeline", tab}
     assert made.tabbed == OTHERS
+    assert not made.bordered
 
 
 @pytest.mark.parametrize("tab", OTHERS)
-def test_120x40_has_ops_left_timeline_and_a_tab_right(tab) -> None:
+def test_120x40_has_the_timeline_on_top_a_tab_and_the_op_below(tab) -> None:
     made = plan(Size(120, 40), "timeline", tab, False)
-    right = "tiles" if tab == "ops" else tab
-    assert {*made.regions} == {"timeline", "ops", right}
-    assert made.regions["ops"] == Region(0, 0, 36, 37)
-    assert made.tabbed == ALL[2:]
+    assert {*made.regions} == {"timeline", tab, "details"}
+    assert made.regions["timeline"].width == 120
+    assert made.regions[tab].width - 2 == 80
+    assert made.tabbed == OTHERS
+    assert made.bordered
 
 
-def test_200x50_has_six_panes_at_once_source_and_stats_behind_route() -> None:
-    always = {"timeline", "ops", "tiles", "memory", "diff"}
-    assert shown(200, 50) == always | {"route"}
-    assert shown(200, 50, tab="source") == always | {"source"}
-    assert shown(200, 50, tab="stats") == always | {"stats"}
+def test_200x50_has_all_panes_with_diff_beside_the_timeline() -> None:
     made = plan(Size(200, 50), "timeline", "ops", False)
-    assert made.tabbed == ("route", "source", "stats")
+    assert {*made.regions} == {*ALL, "details"}
+    timeline = made.regions["timeline"]
+    diff = made.regions["diff"]
+    assert (diff.y, diff.height, diff.x) == (0, timeline.height, timeline.right)
+    assert made.tabs is None
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
+def test_a_pane_with_nothing_to_show_gives_its_place_away(size) -> None:
+    shown = tuple(key for key in ALL if key not in ("tiles", "texts"))
+    made = plan(Size(*size), "timeline", "tiles", False, shown)
+    assert {"tiles", "texts"}.isdisjoint({*made.regions, *made.tabbed})
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+def test_a_timeline_of_few_rows_leaves_its_lines_to_the_tab(size) -> None:
+    usual = plan(Size(*size), "timeline", "ops", False)
+    few = plan(Size(*size), "timeline", "ops", False, needs={"timeline": 7})
+    assert few.regions["timeline"].height == 7 < usual.regions["timeline"].height
+    assert few.regions["ops"].height > usual.regions["ops"].height
+
+
+@pytest.mark.parametrize("width", range(SMALLEST[0], 240))
+def test_no_wider_screen_has_narrower_panes(width) -> None:
+    """A column that a smaller screen shows is not dropped on a larger one."""
+    for key in ("memory", "diff"):
+        made = plan(Size(width, 50), key, key, False)
+        assert made.regions[key].width >= min(width, 74)
 
 
 def test_below_60x16_one_pane_and_the_size_wanted() -> None:
@@ -77,6 +100,7 @@ def test_at_any_size_the_regions_fill_the_body_without_overlap(
     if made.tabs is not None:
         parts.append(made.tabs)
     body = Region(0, 0, size[0], max(size[1] - 3, 1))
+    assert active in made.regions or active in made.tabbed
     assert sum(part.area for part in parts) == body.area
     assert all(part in body for part in parts)
     assert not any(a.overlaps(b) for i, a in enumerate(parts) for b in parts[:i])
@@ -95,9 +119,73 @@ async def test_the_active_pane_is_in_view_at_every_size(drive) -> None:
             assert pane_of(pilot, 3).display, size
 
 
+async def test_the_number_of_a_pane_with_nothing_to_show_says_why(
+    trace_path, as_text_of
+) -> None:
+    path = trace_path.with_name("fault_overflow.msgpack")
+    async with piloted(app_of(open_session(path, None)), (80, 24), "3") as pilot:
+        assert active_of(pilot) == 1
+        text = as_text_of(pilot.app)
+        assert "3 Tiles: no composite has run in this trace" in text
+        assert "9 Texts" not in text
+        await pilot.press("9")
+        assert "9 Texts: no kernel printed anything" in as_text_of(pilot.app)
+
+
+@pytest.mark.parametrize(
+    ("trace", "tab"),
+    [
+        ("matmul", "tiles"),
+        ("ccl_allreduce", "ops"),
+        ("fault_overflow", "diff"),
+        ("fault_ring_by_name", "stats"),
+        ("fault_missing_wait", "source"),
+    ],
+)
+async def test_a_trace_opens_with_what_is_to_be_seen_of_it(
+    trace, tab, trace_path
+) -> None:
+    path = trace_path.with_name(f"{trace}.msgpack")
+    async with piloted(app_of(open_session(path, None)), (120, 40)) as pilot:
+        assert pilot.app.debugger.views[tab].display
+
+
+def blank_share(app: KernbenchApp) -> float:
+    """Which share of the screen lies on lines of panes on which nothing stands."""
+    blank = 0
+    for view in app.debugger.views.values():
+        width, height = view.room
+        lines = view.picture.lines[:height]
+        filled = sum(bool("".join(text for text, _ in line).strip()) for line in lines)
+        blank += (height - filled) * width
+    return blank / (app.size.width * app.size.height)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
+@pytest.mark.parametrize("trace", TRACES)
+async def test_no_more_than_a_tenth_of_the_screen_is_empty(trace, size) -> None:
+    app = app_of(open_session(trace, None))
+    async with piloted(app, size) as pilot:
+        await settled(pilot)
+        assert blank_share(app) <= 0.1
+
+
+async def test_the_borders_of_the_active_pane_are_bright(drive) -> None:
+    async with drive(120, 40) as pilot:
+        styles = {}
+        for number in (1, 3):
+            await pilot.press(str(number))
+            view = pane_of(pilot, 1)
+            bottom = Region(0, view.size.height - 1, view.size.width, 1)
+            (line,) = view.render_lines(bottom)
+            styles[number] = next(iter(line)).style
+        assert styles[1] != styles[3]
+
+
 async def test_a_tab_of_the_large_screen_stays_while_others_are_active(drive) -> None:
-    async with drive(200, 50, "5", "3", "4") as pilot:
-        assert active_of(pilot) == 4
+    async with drive(80, 24, "5", "1") as pilot:
+        assert active_of(pilot) == 1
         assert pilot.app.debugger.tab == "route"
         assert pane_of(pilot, 5).display
 
@@ -105,6 +193,8 @@ async def test_a_tab_of_the_large_screen_stays_while_others_are_active(drive) ->
 async def test_all_numbered_panes_can_be_reached(drive) -> None:
     async with drive(80, 24) as pilot:
         for row in PANES:
+            if not row.number or row.key == "texts":
+                continue  # the op's details are beside; matmul prints nothing
             await pilot.press(str(row.number))
             assert active_of(pilot) == row.number
             assert pane_of(pilot, row.number).display
@@ -157,6 +247,12 @@ async def test_a_recorded_verdict_that_failed_is_counted(trace_path) -> None:
     text = await first_status(app_of(open_session(path, None)))
     assert "verify FAILED" in text
     assert " !1 DIFF" in text
+
+
+async def test_the_status_line_counts_outputs_and_not_their_shards(trace_path) -> None:
+    """It said !2 of one output in two shards."""
+    path = trace_path.with_name("fault_wrong_root.msgpack")
+    assert " !1 DIFF" in await first_status(app_of(open_session(path, None)))
 
 
 async def test_the_status_line_says_that_a_run_ended_with_an_error(trace_path) -> None:

@@ -11,11 +11,10 @@ from statistics import median
 
 import pytest
 from pace import first_fast
-from rich.color import ColorSystem
 from rich.terminal_theme import TerminalTheme
 from terminals import Terminal, opened
 
-from tui.draw import STYLES
+from tui import themes
 
 READY = "op 40/"
 STEPS = "sssSSnnNss"
@@ -275,17 +274,20 @@ def hues(terminal: Terminal) -> set[str]:
     return {cell.fg for row in rows for cell in row.values()}
 
 
-@pytest.mark.parametrize(
-    "system", [ColorSystem.STANDARD, ColorSystem.EIGHT_BIT, ColorSystem.TRUECOLOR]
-)
-@pytest.mark.parametrize("name", STYLES)
-def test_every_style_is_legible(name: str, system: ColorSystem) -> None:
-    style = STYLES[name]
-    foreground, background = (
-        colour.downgrade(system).get_truecolor(XTERM_THEME).hex[1:]
-        for colour in (style.color, style.bgcolor)
-    )
-    assert contrast(foreground, background) >= 3
+@pytest.mark.slow
+@pytest.mark.parametrize("term", ["xterm-256color", "tmux-256color"])
+def test_of_256_colours_those_of_the_table_are_sent(
+    term: str, trace_path: Path, tmp_path: Path
+) -> None:
+    with opened(
+        trace_path, "--op", 75, state=tmp_path, TERM=term, COLORTERM=""
+    ) as terminal:
+        terminal.until("op 75/")
+        terminal.read(1.0)
+        assert b"8;2;" not in terminal.raw
+        sent = {int(n) for n in re.findall(rb"[34]8;5;(\d+)", terminal.raw)}
+        assert len(sent) > 10
+        assert sent <= {*themes.XTERM.values()}
 
 
 # -- glyphs ------------------------------------------------------------------------

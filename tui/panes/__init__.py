@@ -10,25 +10,43 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kernbench.replay.index import Index
+from kernbench.replay.time.op_classes import TILE_PREFIX
+from kernbench.replay.time.tiles import NO_COMPOSITE
 from tui.panes.base import Pane
+from tui.panes.details import DetailsPane
 from tui.panes.diff import DiffPane
 from tui.panes.memory import MemoryPane
 from tui.panes.ops import OpsPane
 from tui.panes.route import RoutePane
 from tui.panes.source import SourcePane
 from tui.panes.stats import StatsPane
+from tui.panes.texts import TextsPane, why_no_texts
 from tui.panes.tiles import TilesPane
 from tui.panes.timeline import TimelinePane
 
-Slot = Literal["main", "list", "upper left", "upper right", "lower right", "shared"]
+Slot = Literal["main", "details", "verdict", "other"]
+
+
+def _has_something(index: Index) -> str:
+    """Most panes have something to show of every trace."""
+    return ""
+
+
+def _why_no_tiles(index: Index) -> str:
+    """No composite has ended, and no tile of one has run."""
+    has_tiles = any(text.startswith(TILE_PREFIX) for text in index.trace.strings)
+    return "" if has_tiles or len(index.tiles.positions) else NO_COMPOSITE
 
 
 @dataclass(frozen=True, slots=True)
 class PaneRow:
-    """One pane: its key among the panes, the number that shows it, its title, what
-    makes it, and its slot in the layouts: the main pane, the list, a cell of its own
-    where there is room for all, or the cell that the others share. What it ``shows`` is
-    said in the documents.
+    """One pane: its key among the panes, the number that shows it (0: none does), its
+    title, what makes it, and its slot in the layouts: the main pane; the op's details,
+    which only stand beside others; the verdict, which stands beside the main pane where
+    there is room for all; or any other. What it ``shows`` is said in the documents.
+
+    ``columns`` is how wide it wants to be where it shares a row. ``missing`` says why a
+    trace has nothing for it; then it has no place.
 
     ``follows_focus`` and ``follows_window``: it depends on the focus, or on the times
     that the timeline shows.
@@ -40,8 +58,15 @@ class PaneRow:
     make: Callable[[Index], Pane[Any]]
     slot: Slot
     shows: str
+    columns: int = 60
+    missing: Callable[[Index], str] = _has_something
     follows_focus: bool = False
     follows_window: bool = False
+
+    @property
+    def name(self) -> str:
+        """The number and the title."""
+        return f"{self.number} {self.title}" if self.number else self.title
 
 
 PANES = (
@@ -58,32 +83,37 @@ PANES = (
         2,
         "Ops",
         OpsPane,
-        "list",
+        "other",
         "the log around the cursor, all that is recorded of the op",
+        columns=44,
     ),
     PaneRow(
         "tiles",
         3,
         "Tiles",
         TilesPane,
-        "upper left",
+        "other",
         "the composites; of open ones a row a tile, with its stages and waits",
+        columns=58,
+        missing=_why_no_tiles,
     ),
     PaneRow(
         "memory",
         4,
         "Memory",
         MemoryPane,
-        "upper right",
+        "other",
         "what memory holds at this op",
+        columns=80,
     ),
     PaneRow(
         "route",
         5,
         "Route",
         RoutePane,
-        "shared",
+        "other",
         "a map of the machine, the op's path lit",
+        columns=50,
         follows_focus=True,
         follows_window=True,
     ),
@@ -92,15 +122,16 @@ PANES = (
         6,
         "Diff",
         DiffPane,
-        "lower right",
+        "verdict",
         "values beside their references",
+        columns=82,
     ),
     PaneRow(
         "source",
         7,
         "Source",
         SourcePane,
-        "shared",
+        "other",
         "the kernel, with time and stalls by line",
         follows_focus=True,
     ),
@@ -109,8 +140,28 @@ PANES = (
         8,
         "Stats",
         StatsPane,
-        "shared",
-        "where time goes",
+        "other",
+        "what to look at first, and where time goes",
+        columns=66,
         follows_focus=True,
+    ),
+    PaneRow(
+        "texts",
+        9,
+        "Texts",
+        TextsPane,
+        "other",
+        "what kernels printed and asserted, and warnings, with time and PE",
+        columns=50,
+        missing=why_no_texts,
+    ),
+    PaneRow(
+        "details",
+        0,
+        "Op",
+        DetailsPane,
+        "details",
+        "beside the others: what is recorded of the op, and its line",
+        columns=42,
     ),
 )

@@ -47,7 +47,8 @@ class Frame:
     ns, that the timeline shows. ``width`` and ``height`` are in cells, without the
     title; a pane that is not in view has a height of 0. A pane that does not depend on
     the focus or on the window always gets 0 and (0, 0), so that its frames are equal
-    when only those change.
+    when only those change. ``details_beside``: what is recorded of the op stands in a
+    pane of its own; so it is for the list of ops alone.
     """
 
     cursor: int
@@ -56,6 +57,7 @@ class Frame:
     width: int
     height: int
     glyphs: Glyphs
+    details_beside: bool = False
 
 
 class Waiting(Exception):

@@ -1,7 +1,9 @@
 """Pane 6: whether what was computed is right.
 
 Outputs beside their references; what the op wrote beside its float64 oracle, as numbers
-or as a heatmap; the first op that rounding does not explain; hazards.
+or as a heatmap; the first op that rounding does not explain; hazards. Of a run that
+failed it is the first bad element of the first bad output that one sees first, as it
+was when the run judged it, wherever the cursor is.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ from dataclasses import dataclass, field, replace
 from textwrap import wrap
 from typing import Any, TypeAlias
 
-from kernbench.replay.commands import BLAME, GOTO, HAZARDS, OUTPUTS
+from kernbench.replay.answers import Source
+from kernbench.replay.commands import BLAME, GOTO, HAZARDS, OUTPUTS, SOURCE, VERIFY
+from kernbench.replay.data.blame import Blame
 from kernbench.replay.data.grids import cell_name
 from kernbench.replay.data.outputs import OutputRow, Outputs
 from kernbench.replay.index import Index
@@ -25,10 +29,11 @@ from kernbench.replay.query import Query
 from kernbench.replay.races.findings import Finding, Findings, Verdict
 from kernbench.replay.text import number_text
 from kernbench.replay.views.diff import Comparison, Divergence, Judgement
-from kernbench.replay.views.grids import GridOf, GridShape
+from kernbench.replay.views.grids import GridOf, GridPart, GridShape
 from tui.draw import Glyphs, Line, Run, clip, length
 from tui.panes.base import (
     Answers,
+    Back,
     BasePane,
     Change,
     ChangeView,
@@ -53,6 +58,8 @@ from tui.panes.grid import (
     Cells,
     Look,
     Window,
+    bad_map,
+    error_map,
     grid_query,
     heat_lines,
     next_mark,
@@ -86,6 +93,16 @@ _COMES = "..."
 """In place of a finding that is looked for once nothing is pressed."""
 _IN_ITS_VIEW = "in its view (V)"
 """In place of one that is only looked for where the user opens its view."""
+_MAPS = 2
+"""Heatmaps side by side: the share of bad elements, and the worst error."""
+_AT_ONCE = 20_000
+"""Ops of a run that failed, all of which are executed, unasked, as soon as the pane is
+seen: that takes some seconds.
+"""
+_LEAST_CHAIN = 4
+"""Lines below the numbers from which on it is told how an element came to be."""
+_RECORDED_SHOWN = 3
+"""Outputs that are named of a run whose verdict is not that of these ops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,20 +124,32 @@ class DiffState:
     """The list and the grid in view.
 
     ``output`` is the name of the output that is compared; if it is empty, what the op
-    wrote is. ``settled`` says for which comparison, (output, op), a cell was picked.
+    wrote is; None: the first that failed, or what the op wrote if none did. ``settled``
+    says for which comparison, (output, op), a cell was picked.
     ``proofs`` are of races, each by its two ops.
     """
 
     view: int = 0
     rows: Rows = field(default_factory=Rows)
     cells: Cells = field(default_factory=Cells)
-    output: str = ""
+    output: str | None = None
     settled: tuple[str, int] | None = None
     proofs: tuple[tuple[_Ops, Verdict], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """What is compared: an output, or if that is empty what an op wrote; at that op.
+    ``failed``: it is an output that the run found wrong.
+    """
+
+    output: str
+    op: int
+    failed: bool = False
+
+
 class DiffPane(BasePane[DiffState]):
-    """Compares what the op wrote, or an output that was picked.
+    """Compares what the op wrote, an output that was picked, or the one that failed.
 
     Three planes are side by side: what was expected, what memory holds, and the error.
     They open at the first mismatch.
@@ -130,9 +159,11 @@ class DiffPane(BasePane[DiffState]):
 
     def __init__(self, index: Index) -> None:
         self._ops = len(index.ops)
+        verdicts = index.trace.recorded_verdicts
+        self._wrong = tuple(name for name, ok in verdicts.items() if not ok)
 
     def start(self) -> DiffState:
-        """What the op wrote, as numbers."""
+        """What failed, or else what the op wrote, as numbers."""
         return DiffState()
 
     def view(self, state: DiffState) -> int:
@@ -153,11 +184,12 @@ class DiffPane(BasePane[DiffState]):
         """
         if self._lists(state):
             return None
-        found = _comparison(state, frame, answers)
+        subject = self._subject(state, frame, answers)
+        found = _comparison(subject, answers)
         if found is None or found.grid is None or any(found.origin):
             return None
         cells = state.cells.clamped(found.grid.shape)
-        if state.output:
+        if subject is not None and subject.output:
             return found.name + cell_name(cells.row, cells.column, found.grid.shape)
         element = cells.row * found.row_elements + cells.column
         addr = found.addr + element * found.element_bytes
@@ -170,6 +202,58 @@ class DiffPane(BasePane[DiffState]):
     def _lists(self, state: DiffState) -> bool:
         """Whether rows are picked, instead of cells."""
         return self._mode(state) in _WORDS
+
+    # -- what is compared -----------------------------------------------------
+
+    def _outputs_query(self, state: DiffState, frame: Frame) -> Query:
+        """The question for the outputs: of a run that failed as they were when they
+        were judged, of any other as they are at the cursor.
+        """
+        is_asked = bool(state.output) or self._ops <= _AT_ONCE
+        if self._wrong and is_asked:
+            return VERIFY.ask()
+        return OUTPUTS.ask(frame.cursor)
+
+    def _failed(
+        self, state: DiffState, frame: Frame, answers: Answers
+    ) -> tuple[_Subject, ...] | None:
+        """The outputs that failed, each at the op at which it was judged; None until
+        that is known.
+        """
+        query = self._outputs_query(state, frame)
+        if query != VERIFY.ask():
+            return ()
+        outputs: Outputs | None = answers.known(query)
+        if outputs is None:
+            return None
+        return tuple(
+            _Subject(out.row.tensor, out.after - 1, failed=True)
+            for out in outputs.rows
+            if not out.row.ok
+        )
+
+    def _subject(
+        self, state: DiffState, frame: Frame, answers: Answers
+    ) -> _Subject | None:
+        """What is compared; None until that is known, and before the first op.
+
+        Where an output failed, an op that writes nothing that can be compared is no
+        subject: that output is.
+        """
+        failed = self._failed(state, frame, answers)
+        if failed is None:
+            return None
+        for one in failed:
+            if one.output == state.output:
+                return one
+        subject = _Subject(state.output or "", frame.cursor)
+        if failed and state.output is None:
+            return failed[0]
+        if failed and not subject.output:
+            found = _comparison(subject, answers)
+            if frame.cursor < 0 or (found is not None and found.grid is None):
+                return failed[0]
+        return None if frame.cursor < 0 else subject
 
     # -- update ---------------------------------------------------------------
 
@@ -198,6 +282,10 @@ class DiffPane(BasePane[DiffState]):
                 state = replace(state, proofs=_with_proofs(state.proofs, rows))
             case ShowOutput(output):
                 state = replace(self.with_view(state, 0), output=output)
+            case Back():
+                if state.output is None:
+                    return None
+                state = replace(state, output=None)
             case Scroll() if self._lists(state):
                 state = replace(state, rows=state.rows.moved(event))
             case Scroll():
@@ -225,7 +313,8 @@ class DiffPane(BasePane[DiffState]):
         self, state: DiffState, by: int, frame: Frame, answers: Answers
     ) -> Change[DiffState] | None:
         """To the next mismatch; None if there is none that way."""
-        found = _comparison(state, frame, answers)
+        subject = self._subject(state, frame, answers)
+        found = _comparison(subject, answers)
         if found is None or found.grid is None:
             return None
         cells = next_mark(state.cells, found.grid, by)
@@ -243,7 +332,8 @@ class DiffPane(BasePane[DiffState]):
         mode = self._mode(state)
         at = state.rows.at or 0
         if mode == OUTPUT_LIST:
-            outputs: Outputs | None = answers.known(OUTPUTS.ask(frame.cursor))
+            query = self._outputs_query(state, frame)
+            outputs: Outputs | None = answers.known(query)
             if outputs is not None and at < len(outputs.rows):
                 output = outputs.rows[at].row.tensor
                 if output == state.output:
@@ -259,10 +349,21 @@ class DiffPane(BasePane[DiffState]):
                 op = _next_op(hazards.rows[at], frame.cursor)
                 effects = (Do(GOTO(op=op)),)
         else:
-            place = self.place(state, frame, answers)
-            if place is not None:
-                effects = (Do(BLAME(place=place)),)
+            effects = self._blamed(state, frame, answers)
         return Change(self._settled(state, frame, answers), effects)
+
+    def _blamed(
+        self, state: DiffState, frame: Frame, answers: Answers
+    ) -> tuple[Effect, ...]:
+        """The picked cell is blamed, at the op at which it was judged."""
+        place = self.place(state, frame, answers)
+        subject = self._subject(state, frame, answers)
+        if place is None or subject is None:
+            return ()
+        blame = Do(BLAME(place=place))
+        if subject.op == frame.cursor:
+            return (blame,)
+        return (Do(GOTO(op=subject.op)), blame)
 
     # -- settling -------------------------------------------------------------
 
@@ -277,12 +378,13 @@ class DiffPane(BasePane[DiffState]):
             room = self._list_room(state, frame)
             rows = state.rows.settled(total, room, first_of(total))
             return replace(state, rows=rows)
-        found = _comparison(state, frame, answers)
-        if found is None:
+        subject = self._subject(state, frame, answers)
+        found = _comparison(subject, answers)
+        if found is None or subject is None:
             return state
         if found.grid is None:
-            return replace(state, settled=(state.output, frame.cursor))
-        state = _at_first_mismatch(state, found.grid, frame.cursor)
+            return replace(state, settled=(subject.output, subject.op))
+        state = _at_first_mismatch(state, found.grid, subject)
         window = self._window(state, found, frame, answers)
         if window is None:
             return state
@@ -298,7 +400,7 @@ class DiffPane(BasePane[DiffState]):
             return None if text is None else len(text)
         query = HAZARDS.ask()
         if mode == OUTPUT_LIST:
-            query = OUTPUTS.ask(frame.cursor)
+            query = self._outputs_query(state, frame)
         found: Outputs | Findings | None = answers.known(query)
         return None if found is None else len(found.rows)
 
@@ -315,16 +417,15 @@ class DiffPane(BasePane[DiffState]):
 
         None until it is known how many outputs are above it.
         """
-        outputs: Outputs | None = answers.known(OUTPUTS.ask(frame.cursor))
-        if outputs is None:
+        outputs: Outputs | None = answers.known(self._outputs_query(state, frame))
+        subject = self._subject(state, frame, answers)
+        if outputs is None or subject is None:
             return None
-        above = _HEAD_LINES[OUTPUT_LIST]
-        above += min(_outputs_room(frame), len(outputs.rows))
-        above += len(_verdict(found, state, frame))
-        if not state.output:
-            above += 1
-        heat = self._mode(state) == HEATMAP
-        return Window(frame.width, frame.height - above, _look(found), heat)
+        above = 1 + len(self._listed(outputs, subject, state, frame))
+        above += len(_verdict(found, subject, frame))
+        above += _LINES_BELOW_VERDICT[subject.failed, bool(subject.output)]
+        maps = _MAPS if self._mode(state) == HEATMAP else 0
+        return Window(frame.width, frame.height - above, _look(found), maps)
 
     # -- queries --------------------------------------------------------------
 
@@ -337,31 +438,55 @@ class DiffPane(BasePane[DiffState]):
             return (HAZARDS.ask(),)
         if mode == DIVERGENCE:
             return (FIRST_DIVERGENCE.ask(), _text_query(frame))
-        wanted = [EXECUTES_SOON.ask(), OUTPUTS.ask(frame.cursor)]
-        if mode == OUTPUT_LIST or frame.cursor < 0:
+        wanted = [EXECUTES_SOON.ask(), self._outputs_query(state, frame)]
+        if mode == OUTPUT_LIST:
             return tuple(wanted)
-        wanted.append(_comparison_query(state, frame))
-        found = _comparison(state, frame, answers)
+        if state.output == "" and frame.cursor >= 0:
+            wanted.append(_comparison_query(_Subject("", frame.cursor)))
+        subject = self._subject(state, frame, answers)
+        if subject is None:
+            return tuple(wanted)
+        wanted.append(_comparison_query(subject))
+        found = _comparison(subject, answers)
         if found is not None and found.grid is not None:
             window = self._window(state, found, frame, answers)
             if window is not None:
-                wanted.append(_grid_query(state, found.grid, window, frame))
-        return tuple(wanted)
+                wanted.append(_grid_query(state, subject, found.grid, window))
+        return tuple(dict.fromkeys(wanted))
 
     def wishes(
         self, state: DiffState, frame: Frame, answers: Answers
     ) -> tuple[Query, ...]:
-        """What leads the pane, if finding that takes some seconds only; then what
-        rounding explains of this op's error.
+        """Who made the element that failed; what leads the pane, if finding that takes
+        some seconds only; then what rounding explains of this op's error.
         """
-        wanted = []
+        wanted: list[Query] = []
+        subject = self._subject(state, frame, answers)
+        if subject is not None and subject.failed:
+            wanted += self._blame_queries(state, subject, frame, answers)
         if answers.known(EXECUTES_SOON.ask()):
             wanted += [FIRST_DIVERGENCE.ask(), HAZARDS.ask()]
-        found = _comparison(state, frame, answers)
-        if found is not None and found.grid is not None and not state.output:
+        found = _comparison(subject, answers)
+        is_of_op = subject is not None and not subject.output
+        if found is not None and found.grid is not None and is_of_op:
             looked_for = answers.known(FIRST_DIVERGENCE.ask()) is not None
             wanted.append(JUDGEMENT.ask(frame.cursor, divergence=looked_for))
         return tuple(wanted)
+
+    def _blame_queries(
+        self, state: DiffState, subject: _Subject, frame: Frame, answers: Answers
+    ) -> list[Query]:
+        """Who made the picked element, then the kernel line of that."""
+        place = self.place(state, frame, answers)
+        if place is None:
+            return []
+        wanted: list[Query] = [BLAME.ask(subject.op, place=place)]
+        blame: Blame | None = answers.known(wanted[0])
+        if blame is not None:
+            maker = _maker(blame)
+            if maker is not None:
+                wanted.append(SOURCE.ask(maker))
+        return wanted
 
     # -- render ---------------------------------------------------------------
 
@@ -384,52 +509,157 @@ class DiffPane(BasePane[DiffState]):
     ) -> None:
         """What leads the pane, the outputs, and unless they fill it the comparison."""
         lines.append(_leads(answers))
-        outputs: Outputs = answers.of(OUTPUTS.ask(frame.cursor))
-        lines.append([(_outputs_head(outputs), "dim")])
+        outputs: Outputs = answers.of(self._outputs_query(state, frame))
+        subject = self._subject(state, frame, answers)
+        lines += self._listed(outputs, subject, state, frame)
+        if self._lists(state):
+            return
+        if subject is None:
+            lines.append(before_first_op(self._ops))
+        else:
+            self._draw_grid(lines, state, subject, frame, answers)
+
+    def _listed(
+        self,
+        outputs: Outputs,
+        subject: _Subject | None,
+        state: DiffState,
+        frame: Frame,
+    ) -> list[Line]:
+        """The outputs below their heading. The only one is not listed where all is said
+        of it below.
+        """
         first = 0
         room = _outputs_room(frame)
         picked = None
+        shown = "" if subject is None else subject.output
         if self._lists(state):
             first = state.rows.top
             room = self._list_room(state, frame)
             picked = state.rows.at
+        elif subject is not None and subject.failed and len(outputs.rows) == 1:
+            return []
+        lines: list[Line] = []
+        for sentence in outputs.disagreements[:_RECORDED_SHOWN]:
+            parts = wrap(sentence, max(frame.width - 2, 8))
+            lines += [[(f" {part}", "mark")] for part in parts]
+        lines.append([(_outputs_head(outputs), "dim")])
         for i, out in enumerate(outputs.rows[first : first + room], first):
-            is_shown = out.row.tensor == state.output
+            is_shown = out.row.tensor == shown
             lines.append(_output(out, is_shown, i == picked, frame.glyphs))
-        if frame.cursor < 0:
-            lines.append(before_first_op(self._ops))
-        elif not self._lists(state):
-            self._draw_grid(lines, state, frame, answers)
+        return lines
 
     def _draw_grid(
-        self, lines: list[Line], state: DiffState, frame: Frame, answers: Answers
+        self,
+        lines: list[Line],
+        state: DiffState,
+        subject: _Subject,
+        frame: Frame,
+        answers: Answers,
     ) -> None:
         """The verdict on what is compared, and its three planes."""
-        found: Comparison = answers.of(_comparison_query(state, frame))
-        lines += _verdict(found, state, frame)
+        found: Comparison = answers.of(_comparison_query(subject))
+        lines += _verdict(found, subject, frame)
         if found.grid is None:
             return
-        if not state.output:
-            lines.append([_rounding(frame.cursor, answers)])
+        if not subject.output:
+            lines.append([_rounding(subject.op, answers)])
         window = self._window(state, found, frame, answers)
         if window is None:
             return
-        of_grid: Any = answers.of(_grid_query(state, found.grid, window, frame))
-        if window.heat:
-            scale = "the tolerance, the largest |error|"
+        query = _grid_query(state, subject, found.grid, window)
+        try:
+            of_grid: Any = answers.of(query)
+        finally:
+            if subject.failed:
+                part = None if window.maps else answers.known(query)
+                lines.append(self._element(found, part, state, frame, answers))
+                lines.append(self._suspect(state, subject, frame, answers))
+        if window.maps:
+            maps = (bad_map(of_grid, frame.glyphs), error_map(of_grid, frame.glyphs))
             lines += heat_lines(
-                found.grid, of_grid, state.cells, window, scale, frame.glyphs
+                found.grid, of_grid, maps, state.cells, window, frame.glyphs
             )
         else:
             lines += number_lines(found.grid, of_grid, state.cells, window)
+        if subject.failed:
+            room = frame.height - len(lines)
+            lines += self._chain(state, subject, room, frame, answers)
+
+    def _chain(
+        self,
+        state: DiffState,
+        subject: _Subject,
+        room: int,
+        frame: Frame,
+        answers: Answers,
+    ) -> list[Line]:
+        """How the picked element came to be, where there is room below the grid."""
+        queries = self._blame_queries(state, subject, frame, answers)
+        blame: Blame | None = answers.known(queries[0]) if queries else None
+        if blame is None or room < _LEAST_CHAIN:
+            return []
+        lines: list[Line] = [[]]
+        for text in blame.lines(frame.width - 2):
+            style = "mark" if text.lstrip().startswith("!") else "title"
+            lines.append([(f" {clip(text, frame.width - 2, frame.glyphs)}", style)])
+        return lines[:room]
+
+    def _element(
+        self,
+        found: Comparison,
+        part: GridPart | None,
+        state: DiffState,
+        frame: Frame,
+        answers: Answers,
+    ) -> Line:
+        """The picked element with both of its values, as far as they are known."""
+        place = self.place(state, frame, answers)
+        line: Line = [(f" {place}", "bold")]
+        if part is not None and found.grid is not None:
+            cells = state.cells.clamped(found.grid.shape)
+            cell = (cells.row - part.row, cells.column - part.column)
+            expected, actual, error = [plane[cell] for plane in part.planes]
+            line.append((f" expected {number_text(expected)}, is ", ""))
+            style = "bad" if part.marked[cell] else ""
+            line.append((number_text(actual), style))
+            line.append((f", error {number_text(error)}", "title"))
+        return line
+
+    def _suspect(
+        self, state: DiffState, subject: _Subject, frame: Frame, answers: Answers
+    ) -> Line:
+        """Which op made the picked element wrong, as far as that is known, and what
+        Enter does.
+        """
+        keys: Run = ("  Enter blames it", "dim")
+        queries = self._blame_queries(state, subject, frame, answers)
+        blame: Blame | None = answers.known(queries[0]) if queries else None
+        if blame is None:
+            return [(" made by ...", "dim"), keys]
+        op = _maker(blame)
+        if op is None:
+            return [(" never written", "mark"), keys]
+        (link,) = [one for one in blame.links if one.op.op == op]
+        word = " made by" if blame.suspect is None else " suspect:"
+        site = link.op.site.rpartition("/")[2]
+        text = f"op {op:,} {link.op.name.removeprefix('TileToken/')} {site}"
+        line: Line = [(word, "title"), (f" {text}", "bold")]
+        if link.notes:
+            line.append((f"  {link.notes[0]}", "mark"))
+        source: Source | None = answers.known(SOURCE.ask(op))
+        if source is not None and 0 < source.line <= len(source.text):
+            code = source.text[source.line - 1].strip()
+            line.append((f"  {code}", ""))
+        return _fitted(line, keys, frame)
 
 
 # -- questions ----------------------------------------------------------------
 
 
-def _comparison_query(state: DiffState, frame: Frame) -> Query:
+def _comparison_query(subject: _Subject) -> Query:
     """What is said of the output, or of what the op wrote, without its numbers."""
-    return COMPARISON.ask(frame.cursor, output=state.output)
+    return COMPARISON.ask(subject.op, output=subject.output)
 
 
 def _text_query(frame: Frame) -> Query:
@@ -437,30 +667,55 @@ def _text_query(frame: Frame) -> Query:
     return DIVERGENCE_TEXT.ask(width=frame.width - 1)
 
 
-def _comparison(state: DiffState, frame: Frame, answers: Answers) -> Comparison | None:
+def _comparison(subject: _Subject | None, answers: Answers) -> Comparison | None:
     """What is compared, if that is known."""
-    if frame.cursor < 0:
+    if subject is None or subject.op < 0:
         return None
-    found: Comparison | None = answers.known(_comparison_query(state, frame))
+    found: Comparison | None = answers.known(_comparison_query(subject))
     return found
 
 
 def _grid_query(
-    state: DiffState, grid: GridShape, window: Window, frame: Frame
+    state: DiffState, subject: _Subject, grid: GridShape, window: Window
 ) -> Query:
     """The numbers, or blocks of the heatmap, in view."""
-    of = GridOf(state.output, compared=True)
-    return grid_query(frame.cursor, of, grid, state.cells, window)
+    of = GridOf(subject.output, compared=True)
+    return grid_query(subject.op, of, grid, state.cells, window)
+
+
+# -- who made an element ------------------------------------------------------
+
+
+def _maker(blame: Blame) -> int | None:
+    """The first op behind an element that something is to be said of, or the op that
+    wrote it; None if nobody did.
+    """
+    if blame.suspect is not None:
+        return blame.suspect
+    return blame.links[0].op.op if blame.links else None
+
+
+def _fitted(line: Line, tail: Run, frame: Frame) -> Line:
+    """A line, cut so that ``tail`` still fits behind it."""
+    room = frame.width - length([tail])
+    cut: Line = []
+    for text, style in line:
+        left = room - length(cut)
+        if left > 0:
+            cut.append((clip(text, min(left, len(text)), frame.glyphs), style))
+    return [*cut, tail]
 
 
 # -- parts of the state -------------------------------------------------------
 
 
-def _at_first_mismatch(state: DiffState, grid: GridShape, op: int) -> DiffState:
+def _at_first_mismatch(
+    state: DiffState, grid: GridShape, subject: _Subject
+) -> DiffState:
     """The state once a comparison is known: if it is another than before, its first
     mismatch is picked.
     """
-    settled = (state.output, op)
+    settled = (subject.output, subject.op)
     if state.settled == settled:
         return state
     cells = state.cells.at_element(grid.marks.first or 0, grid.shape)
@@ -552,12 +807,22 @@ def _verdict_of(ok: bool) -> Run:
 # -- the comparison -----------------------------------------------------------
 
 
-def _verdict(found: Comparison, state: DiffState, frame: Frame) -> list[Line]:
+_LINES_BELOW_VERDICT = {
+    (False, False): 1,  # what rounding explains
+    (False, True): 0,
+    (True, True): 2,  # the picked element, and who made it
+}
+"""Lines between the verdict and the grid, of what failed or not, an output or not."""
+
+
+def _verdict(found: Comparison, subject: _Subject, frame: Frame) -> list[Line]:
     """What is compared, what is to be said of it, and how many elements differ."""
-    kind = f"op {frame.cursor}"
-    if state.output:
-        kind = "output"
-    what = f"{kind} {found.name.removeprefix('TileToken/')}"
+    name = found.name.removeprefix("TileToken/")
+    what = f"op {subject.op} {name}"
+    if subject.output:
+        what = f"output {name}"
+        if subject.op != frame.cursor:
+            what += f" at op {subject.op:,}"
     lines: list[Line] = []
     head = f" {what} "
     if found.note:

@@ -67,6 +67,7 @@ from tui.panes.grid import (
     next_mark,
     number_lines,
     picked_style,
+    size_map,
 )
 
 OVERVIEW = "overview"
@@ -328,7 +329,8 @@ class MemoryPane(BasePane[MemoryState]):
         elif memory.entries:
             above += 1 + _list_rows(memory, summary, frame)
         height = frame.height - above
-        return Window(frame.width, height, _look(mode, summary), mode == HEATMAP)
+        maps = 1 if mode == HEATMAP else 0
+        return Window(frame.width, height, _look(mode, summary), maps)
 
     # -- queries --------------------------------------------------------------
 
@@ -440,10 +442,11 @@ class MemoryPane(BasePane[MemoryState]):
         if window is None:
             return
         of_grid: Any = answers.of(_grid_query(state, tensor, window, frame))
-        if window.heat:
+        if window.maps:
             scale = f"{number_text(tensor.largest)}, the largest |x|"
+            sizes = size_map(of_grid, scale, frame.glyphs)
             lines += heat_lines(
-                tensor.grid, of_grid, state.cells, window, scale, frame.glyphs
+                tensor.grid, of_grid, (sizes,), state.cells, window, frame.glyphs
             )
         else:
             lines += number_lines(tensor.grid, of_grid, state.cells, window)

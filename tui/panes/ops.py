@@ -49,8 +49,6 @@ _RANKS = (
 _OTHERS = "dim"
 _SIDE_BY_SIDE = 76
 """Columns from which on the details stand beside the list."""
-_WIDE_LIST = 42
-"""Columns from which on the list says how long an op took."""
 _LONG = 400
 """Columns that the text of an answer may have before it is wrapped here."""
 
@@ -88,6 +86,8 @@ class _Layout:
 def _layout(frame: Frame) -> _Layout:
     width = frame.width
     height = frame.height
+    if frame.details_beside:
+        return _Layout(width, height, width, 0, False)
     if width >= _SIDE_BY_SIDE:
         left = min(max(width // 2, 46), 60)
         return _Layout(left, height, width - left - 2, height, True)
@@ -210,9 +210,7 @@ class OpsPane(BasePane[OpsState]):
         service: InService = answers.of(IN_SERVICE.ask(frame.cursor))
         flying = set(service.ops.tolist())
         width = layout.list_width
-        lines = [
-            [(clip(self._heading(state, listed, width), width, frame.glyphs), "dim")]
-        ]
+        lines = [[(clip(self._heading(state, listed), width, frame.glyphs), "dim")]]
         for i, row in zip(state.rows.visible, found, strict=True):
             style, mark = _style(
                 here=row.op == frame.cursor,
@@ -222,12 +220,11 @@ class OpsPane(BasePane[OpsState]):
             lines.append(self._row(row, mark, style, width, frame))
         return lines
 
-    def _heading(self, state: OpsState, listed: Listed, width: int) -> str:
+    def _heading(self, state: OpsState, listed: Listed) -> str:
         name = "name" if len(listed) else "no ops"
         if state.where:
             name = f"{len(listed):,} fit {state.where}"
-        takes = f" {'takes':>8}" if width >= _WIDE_LIST else ""
-        return f"  {'op':>{self._digits}} {'start':>9}{takes}   {name}"
+        return f"  {'op':>{self._digits}} {'start':>9} {'takes':>8}   {name}"
 
     @property
     def _digits(self) -> int:
@@ -235,8 +232,7 @@ class OpsPane(BasePane[OpsState]):
 
     def _row(self, row: OpRow, mark: str, style: str, width: int, frame: Frame) -> Line:
         head = f"{mark} {row.op:>{self._digits}} {time_text(row.t_start):>9} "
-        if width >= _WIDE_LIST:
-            head += f"{time_text(row.t_end - row.t_start):>8} "
+        head += f"{time_text(row.t_end - row.t_start):>8} "
         node = int(self._index.ops.components[row.op])
         name = row.name.removeprefix("TileToken/")
         text = f" {self._index.ops.label(node)} {name}".replace("  ", " ")

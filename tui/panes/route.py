@@ -2,7 +2,8 @@
 links.
 
 Where the op moves bytes, the boxes that these pass are lit on the map, and a list
-beside it says when they came to each. In the view "heat" the map shows how busy its
+beside it says when they came to each. A map that is wider than the pane is not shown in
+pieces: then the list has all of the pane. In the view "heat" the map shows how busy its
 links are in the window of the timeline, and the list has the busiest of them first.
 """
 
@@ -63,7 +64,7 @@ _LEVELS = ("SIP", "cube", "PE")
 
 _COLUMNS_A_STEP = 8
 """How far one step of panning goes."""
-_HEAT_STYLES = ((0.8, "bad"), (0.5, "mark"), (0.1, "flight"))
+_HEAT_STYLES = ((0.8, "hot"), (0.5, "mark"), (0.1, "flight"))
 """The style of a link that is busy for at least such a share of time; of any other
 ``_COOL``."""
 _COOL = "dim"
@@ -72,6 +73,8 @@ _SEEN_NS = 0.005
 _LARGEST_SHARE = 0.99
 """The largest share of time that has two digits in percent."""
 _MAPS_KEPT = 8
+_MOST_BESIDE = 26
+"""Columns that the list beside the map gets at most; what is longer is cut."""
 _LEAST_NOTE = 8
 """A note is wrapped to at least so many columns."""
 _LEAST_HEAD = 24
@@ -138,7 +141,7 @@ class _Content:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """How many columns and rows of the map there is room for."""
+    """How many columns and rows of the map are in view: all columns."""
 
     columns: int
     rows: int
@@ -202,6 +205,8 @@ class RoutePane(BasePane[RouteState]):
         if found is None or frame.height <= 0:
             return state
         content = self._content(found, frame)
+        if not _fits(found.map, content, frame):
+            return self._settled_list(state, found, content, frame)
         part = _part(found.map, content, frame)
         top = state.rows.top
         column = state.column
@@ -218,6 +223,20 @@ class RoutePane(BasePane[RouteState]):
             sought=True,
             pans=found.map.columns > part.columns,
         )
+
+    def _settled_list(
+        self, state: RouteState, found: _Found, content: _Content, frame: Frame
+    ) -> RouteState:
+        """The list scrolled no further than it goes, from its top where the cursor or
+        the view has changed.
+        """
+        total = len(self._rows_without_map(found, content, frame))
+        room = max(frame.height - len(content.head) - 1, 1)
+        top = 0
+        if state.sought:
+            top = max(min(state.rows.top, total - room), 0)
+        rows = Rows(top, total, room)
+        return replace(state, rows=rows, column=0, sought=True, pans=False)
 
     # -- queries -------------------------------------------------------------------
 
@@ -300,6 +319,8 @@ class RoutePane(BasePane[RouteState]):
         if found is None:
             return Picture(())
         content = self._content(found, frame)
+        if not _fits(found.map, content, frame):
+            return self._listed(found, content, state, frame)
         part = _part(found.map, content, frame)
         if found.loads is None:
             visits = self._visits(found)
@@ -316,6 +337,31 @@ class RoutePane(BasePane[RouteState]):
             text = beside[i] if i < len(beside) else []
             lines.append([*row, (" ", ""), *text])
         return Picture(tuple(lines[: frame.height]))
+
+    def _listed(
+        self, found: _Found, content: _Content, state: RouteState, frame: Frame
+    ) -> Picture:
+        """What would stand beside the map, without it."""
+        rows = self._rows_without_map(found, content, frame)
+        columns = _needed(found.map, content)
+        wants = f" the map wants {columns} columns: z, or v shows another level"
+        lines = [*content.head, *rows[state.rows.top :]]
+        room = frame.height - 1
+        return Picture((*lines[:room], [(wants, "dim")]))
+
+    def _rows_without_map(
+        self, found: _Found, content: _Content, frame: Frame
+    ) -> list[Line]:
+        """The load of links; or the way of the transactions, a line a box with a bar of
+        its time where there is room for that, or else as chains.
+        """
+        if found.loads is not None:
+            return content.beside
+        visits = self._visits(found)
+        room = frame.height - len(content.head) - 1
+        if len(content.beside) <= room:
+            return _timed(found.route.legs, visits, found.map.boxes, frame)
+        return _chains(found.route.legs, visits, found.map.boxes, frame)
 
     def _content(self, found: _Found, frame: Frame) -> _Content:
         """What is said beside the map, and which boxes of it matter."""
@@ -396,18 +442,106 @@ def _legs_beside(
     """The transactions, and box by box when each came there and how long it waited."""
     lines: list[Line] = []
     for number, (leg, passed) in enumerate(zip(legs, visits, strict=True), 1):
-        text = f"{leg.nbytes:,} B from {time_text(leg.t0)}"
-        if len(legs) > 1:
-            text = f"{number}/{len(legs)} {text}"
-        lines.append([(f" {text}", "title")])
+        lines.append(_leg_head(number, leg, len(legs)))
         for visit in passed:
             waited = f"{visit.waited:.2f}!" if visit.waited >= _SEEN_NS else ""
-            name = ("outside", "dim")
-            if visit.box >= 0:
-                name = (boxes[visit.box].label, "")
             came = (f"{visit.after:>+9.2f} ", "")
-            lines.append([came, (f"{waited:>8} ", "mark"), name])
+            lines.append([came, (f"{waited:>8} ", "mark"), _name_of(visit, boxes)])
     return lines
+
+
+def _timed(
+    legs: Sequence[Leg],
+    visits: Sequence[Sequence[_Visit]],
+    boxes: Sequence[Box],
+    frame: Frame,
+) -> list[Line]:
+    """The transactions, each with a line a box: when it came there, how long it waited,
+    and a bar from the one to the other.
+    """
+    last = max(
+        (visit.after + visit.waited for leg in visits for visit in leg), default=0.0
+    )
+    names = max((len(box.label) for box in boxes), default=0)
+    room = max(frame.width - names - _BEFORE_BAR, 1)
+    lines: list[Line] = []
+    for number, (leg, passed) in enumerate(zip(legs, visits, strict=True), 1):
+        lines.append(_leg_head(number, leg, len(legs)))
+        for visit in passed:
+            name, style = _name_of(visit, boxes)
+            waited = f"{visit.waited:.2f}" if visit.waited >= _SEEN_NS else ""
+            scale = room / max(last, _SEEN_NS)
+            start = min(int(visit.after * scale), room - 1)
+            long = max(int(visit.waited * scale), 1)
+            kind = "mark" if waited else "flight"
+            lines.append(
+                [
+                    (f"   {name:<{names}} ", style),
+                    (f"{visit.after:>+9.2f}", ""),
+                    (f"{waited:>9} ", "mark"),
+                    (" " * start, ""),
+                    (frame.glyphs.thick * min(long, room - start), kind),
+                ]
+            )
+    return lines
+
+
+_BEFORE_BAR = 24
+"""Columns in front of a bar but for the name."""
+
+
+def _leg_head(number: int, leg: Leg, legs: int) -> Line:
+    """Which of the transactions it is, what it carries and when it began."""
+    text = f"{leg.nbytes:,} B from {time_text(leg.t0)}"
+    if legs > 1:
+        text = f"{number}/{legs} {text}"
+    return [(f" {text}", "title")]
+
+
+def _name_of(visit: _Visit, boxes: Sequence[Box]) -> Run:
+    """The name of a box that a transaction visits."""
+    if visit.box < 0:
+        return ("outside", "dim")
+    return (boxes[visit.box].label, "")
+
+
+def _chains(
+    legs: Sequence[Leg],
+    visits: Sequence[Sequence[_Visit]],
+    boxes: Sequence[Box],
+    frame: Frame,
+) -> list[Line]:
+    """The transactions, each as the chain of its boxes, with when it came to each and
+    how long it waited there, wrapped to the pane.
+    """
+    lines: list[Line] = []
+    for number, (leg, passed) in enumerate(zip(legs, visits, strict=True), 1):
+        lines.append(_leg_head(number, leg, len(legs)))
+        line: Line = []
+        for visit in passed:
+            runs = _link_of_chain(visit, boxes)
+            if line:
+                runs = [(f" {frame.glyphs.arrow} ", "dim"), *runs]
+            if line and _INDENT + length([*line, *runs]) > frame.width:
+                lines.append([(" " * _INDENT, ""), *line])
+                line = []
+            line += runs
+        lines.append([(" " * _INDENT, ""), *line])
+    return lines
+
+
+_INDENT = 4
+"""Columns in front of a chain."""
+
+
+def _link_of_chain(visit: _Visit, boxes: Sequence[Box]) -> list[Run]:
+    """A box of a chain: its name, when the transaction came there, how long it
+    waited.
+    """
+    runs: list[Run] = [_name_of(visit, boxes), (f" {visit.after:+.2f}", "")]
+    if visit.waited >= _SEEN_NS:
+        runs.append((f" waited {visit.waited:.2f}", "mark"))
+    return runs
 
 
 def _loads_beside(
@@ -444,14 +578,20 @@ def _heat(busy: float) -> str:
 # -- the part of the map in view ---------------------------------------------------
 
 
+def _needed(shown: MachineMap, content: _Content) -> int:
+    """Columns of the map with the list beside it."""
+    beside = max((length(line) + 1 for line in content.beside), default=0)
+    return shown.columns + 1 + min(beside, _MOST_BESIDE)
+
+
+def _fits(shown: MachineMap, content: _Content, frame: Frame) -> bool:
+    """Whether the map is there in its whole width, and can be read beside the list."""
+    return _needed(shown, content) <= frame.width
+
+
 def _part(shown: MachineMap, content: _Content, frame: Frame) -> _Part:
-    """What there is room for of the map: what the list beside it leaves, but at least
-    three fifths of the pane.
-    """
-    needed = max((length(line) + 1 for line in content.beside), default=0)
-    most = max(frame.width - needed, frame.width * 3 // 5)
-    rows = max(frame.height - len(content.head), 1)
-    return _Part(min(shown.columns, most), rows)
+    """How many rows of the map there is room for below the head."""
+    return _Part(shown.columns, max(frame.height - len(content.head), 1))
 
 
 def _middle(spans: list[tuple[int, int]], room: int) -> int:

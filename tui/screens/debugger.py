@@ -13,30 +13,35 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
+from textwrap import wrap
 from time import monotonic
 from typing import Any, cast
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Container
+from textual.geometry import Size
+from textual.widgets import Input, Static
 
 from kernbench.replay import ReplaySession
+from kernbench.replay.commands import GOTO
 from kernbench.replay.query import Query
+from kernbench.visible import visible_text
 from tui.actions import BY_ID, Own, ToPane
 from tui.clipboard import copy
-from tui.desk import ROW_OF, Drawn
+from tui.desk import ROW_OF, Desk, Drawn
 from tui.draw import Glyphs
-from tui.keymap import Keymap
+from tui.keymap import Keymap, shown
 from tui.lifecycle import TerminalApp
 from tui.messages import Activate, PaneClicked, PaneScrolled
 from tui.panes import PANES
-from tui.panes.base import Back, ChangeView, Click, NextMark, Pan, Pin, Scroll
+from tui.panes.base import Back, ChangeView, Click, Enter, NextMark, Pan, Pin, Scroll
 from tui.panes.timeline import Fit, FitBetween
 from tui.prefetch import prefetch
 from tui.runner import Runner, Urgency
 from tui.screens.command import CommandScreen
 from tui.screens.help import help_lines
-from tui.screens.layout import ALL, Plan, plan
+from tui.screens.layout import ALL, SMALLEST, Plan, plan
 from tui.widgets.pane_view import PaneView
 from tui.widgets.status import (
     LATE_S,
@@ -56,6 +61,28 @@ TOGETHER_S = 0.005
 """That an answer waits for others that will soon be there, to be shown with them: to
 show it alone would take as long from the worker.
 """
+
+
+_PROMPT_EDGES = 4
+_NOTICE_EDGES = 2
+_MOST_NOTICE = 5
+"""Lines of a message, at most."""
+_FEW_OPS = 20
+"""A list of so many ops leaves most of its pane empty."""
+
+
+def opening_tab(desk: Desk) -> str:
+    """The pane behind the strip that a trace opens with: what failed, or else why the
+    run ended early; the tiles, or else the ops, or the kernel if these are few.
+    """
+    info = desk.index.ops.info()
+    if not all(desk.index.trace.recorded_verdicts.values()):
+        return "diff"
+    if info.error:
+        return "stats"
+    if not desk.missing["tiles"]:
+        return "tiles"
+    return "source" if len(desk.index.ops) <= _FEW_OPS else "ops"
 
 
 class DebuggerScreen(CommandScreen, inherit_bindings=False):
@@ -78,11 +105,17 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self.tabs = Tabs(glyphs)
         self.footer = KeyFooter(self.keymap)
         self.views = {row.key: PaneView(row.key, glyphs) for row in PANES}
-        self.tab = ALL[1]
+        self.prompt = Static(id="prompt", markup=False)
+        self.proposals = Static(id="proposals", markup=False)
+        self._lines_below = 0
+        """That a message or the line that is typed take of the body."""
+        self.tab = opening_tab(self.desk)
         self.maximised = False
         self.stirred = 0.0
         """When a key last came, s."""
         self._plan = Plan({})
+        self._most_rows = len(self.desk.index.op_index.components)
+        """Of the timeline, as far as is known."""
         self._beside_diff = self.active
         self._late: dict[str, float] = {}
         self._missed: frozenset[Query] = frozenset()
@@ -96,12 +129,13 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         """Two lines, the body, the footer; command line and notice lie above them."""
         yield from (self.status, self.crumbs)
         yield Container(*self.views.values(), self.tabs, id="body")
-        yield from (self.footer, self.notice, self.line)
+        yield from (self.footer, self.notice, self.proposals, self.line, self.prompt)
 
     def on_mount(self) -> None:
         """Nothing is typed yet; what was found wrong is said."""
         self.line.display = False
         self.notice.display = False
+        self._show_prompt()
         notes = list(self.notes)
         if len(notes) > 1:
             keys = self.keymap.shown("help")
@@ -145,21 +179,88 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
 
     # -- layout ---------------------------------------------------------------
 
+    def say(self, text: str) -> None:
+        """A message in place of the footer, or of the proposals; a longer one takes
+        lines of the body: nothing is covered.
+        """
+        super().say(text)
+        self._fit_below()
+
+    def _show_prompt(self) -> None:
+        """Show what stands in front of the line that is typed, and what it proposes."""
+        self.prompt.display = self.line.display
+        self.proposals.display = self.line.display and not self.notice.display
+        if self.line.display:
+            self.prompt.update(self.line.prompt)
+            proposed = self.line.proposals(self.size.width - _PROMPT_EDGES)
+            self.proposals.update(visible_text(proposed))
+            self.notice.styles.offset = (0, -1)
+        else:
+            self.notice.styles.offset = (0, 0)
+        self._fit_below()
+
+    def _fit_below(self) -> None:
+        """Give the body the lines that are left."""
+        lines = 1 if self.line.display else 0
+        if self.notice.display:
+            room = max(self.size.width - _NOTICE_EDGES, 1)
+            text = self.said.splitlines()
+            wrapped = sum(max(len(wrap(line, room)), 1) for line in text)
+            lines += min(wrapped, _MOST_NOTICE) - 1
+        if lines != self._lines_below and self.size.height > SMALLEST[1]:
+            self._lines_below = lines
+            self.lay_out()
+
+    @on(Input.Changed)
+    def _typed(self) -> None:
+        self._show_prompt()
+
     def lay_out(self) -> None:
-        """Put the panes where the plan wants them, and draw."""
-        self._plan = plan(self.size, self.active, self.tab, self.maximised)
+        """Put the panes where the plan wants them, and draw. What the timeline needs is
+        known once it has been drawn.
+        """
+        if self.active not in self.desk.shown:
+            self.active = ALL[0]
+        self._place_panes()
+        self.show()
+        if self._planned() != self._plan:
+            self._place_panes()
+            self.show()
+
+    def _place_panes(self) -> None:
+        """Put the panes where the plan wants them."""
+        self._plan = self._planned()
         if self.active not in self._plan.regions:
             # it is behind a tab since the size is another
             self.tab = self.active
-            self._plan = plan(self.size, self.active, self.tab, self.maximised)
+            self._plan = self._planned()
         for key, view in self.views.items():
             region = self._plan.regions.get(key)
-            view.place_at(region, titled=key not in self._plan.tabbed)
+            titled = key not in self._plan.tabbed
+            view.place_at(region, titled, self._plan.bordered)
             self.desk.sizes[key] = (view.room.width, view.room.height)
         self.tabs.display = self._plan.tabs is not None
         if self._plan.tabs is not None:
             self.tabs.place_at(self._plan.tabs)
-        self.show()
+
+    def _planned(self) -> Plan:
+        """Where the panes stand, for as many rows as the timeline has."""
+        rows = self.desk.states[ALL[0]].rows
+        _, height = self.desk.sizes[ALL[0]]
+        around = 2 if self._plan.bordered else 1
+        needs = {"ops": len(self.desk.index.ops) + 1 + around}
+        if height and rows.total:
+            # as if all were unfolded: what a move folds must not move other panes
+            self._most_rows = max(self._most_rows, rows.total)
+            needs[ALL[0]] = self._most_rows + height - rows.room + around
+        return plan(
+            Size(self.size.width, self.size.height - self._lines_below),
+            self.active,
+            self.tab,
+            self.maximised,
+            self.desk.shown,
+            needs,
+        )
 
     @property
     def _shown_tab(self) -> str:
@@ -171,6 +272,8 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
     def show(self, urgency: Urgency = Urgency.VISIBLE) -> None:
         """Draw the panes in view and the lines around them."""
         self._late_is_due = False
+        if self.prompt.display != self.line.display:
+            self._show_prompt()
         found = self.desk.draw(urgency, self.awaited)
         missed: set[Query] = set()
         for key, drawn in found.items():
@@ -198,19 +301,23 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         note = self._plan.note
         if self.playing is not None and not note:
             note = "playing"
+        note = note or cast(Any, self.app).run_note
         self.status.update_line(self.session, width, note, self.running)
         self.crumbs.update_line(self.session)
         if self._plan.tabs is not None:
             shown = self._shown_tab
             tabs = []
             for key in self._plan.tabbed:
-                row = ROW_OF[key]
-                text = f"{row.number} {row.title}"
+                text = ROW_OF[key].name
                 if key == shown:
                     text = self.desk.heading(key)
                 tabs.append(Tab(key, text))
             self.tabs.update_line(
-                self._plan.tabs, tabs, shown, active=self.active == shown
+                self._plan.tabs,
+                tabs,
+                shown,
+                active=self.active == shown,
+                bordered=self._plan.bordered,
             )
         pane = self.desk.panes[self.active]
         enter = pane.enter_word(self.desk.states[self.active])
@@ -300,6 +407,8 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
             elif id:
                 event.stop()
                 self.act(id)
+            else:
+                self.say(f"{shown(event.key)} has no meaning here; ? lists the keys")
         self.draw_ahead()
 
     def act(self, id: str) -> None:
@@ -325,6 +434,9 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         """Hand an event to a pane; one that the active pane has no use for goes on."""
         key = does.pane or self.active
         if self._send(key, does.event):
+            unfolds = key == ALL[0] and isinstance(does.event, Enter | ChangeView)
+            if unfolds and self._planned() != self._plan:
+                self.lay_out()
             return
         match does.event:
             case Pan():
@@ -350,7 +462,13 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self.show_text("help", help_lines(keymap, self.size.width))
 
     def do_activate(self, key: str) -> None:
-        """Make a pane the active one, and bring it into view."""
+        """Make a pane the active one, and bring it into view; say why there is nothing
+        for it, where that is so.
+        """
+        why = self.desk.missing[key]
+        if why:
+            self.say(f"{ROW_OF[key].name}: {why}")
+            return
         self.active = key
         if key in (self._plan.tabbed or ALL[1:]):
             self.tab = key
@@ -358,11 +476,13 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
 
     def do_cycle(self, by: int) -> None:
         """The next or previous pane."""
-        self.do_activate(ALL[(ALL.index(self.active) + by) % len(ALL)])
+        panes = [key for key in ALL if key in self.desk.shown]
+        self.do_activate(panes[(panes.index(self.active) + by) % len(panes)])
 
     def do_cycle_tab(self, by: int) -> None:
         """The next or previous tab of the strip."""
-        tabs = self._plan.tabbed or ALL
+        panes = [key for key in ALL if key in self.desk.shown]
+        tabs = self._plan.tabbed or panes
         # before the first layout no pane is in view
         here = next((key for key in tabs if key in self._plan.regions), self.tab)
         self.do_activate(tabs[(tabs.index(here) + by) % len(tabs)])
@@ -379,6 +499,14 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         else:
             self._beside_diff = self.active
             self.do_activate("diff")
+
+    def do_live(self) -> None:
+        """To the last op of a run that goes on, and stay on the last one from now."""
+        why_not = cast(Any, self.app).stay_on_end()
+        if why_not:
+            self.say(why_not)
+        else:
+            self.carry_out(GOTO(op="end"))
 
     def do_fit_marks(self) -> None:
         """The timeline between the last two marks."""
@@ -432,6 +560,8 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
 
     @on(PaneClicked)
     def _clicked(self, message: PaneClicked) -> None:
+        if message.key not in ALL:
+            return
         self.do_activate(message.key)
         self._send(message.key, Click(message.x, message.y))
         self.show()

@@ -10,36 +10,49 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rich.segment import Segment
 from textual import events, on
 from textual.filter import ANSIToTruecolor
 from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tui.draw import STYLES, Glyphs, Line, Run, rule, strip
+from tui.draw import STYLES, Glyphs, Line, Run, cut, rule, strip
 from tui.messages import PaneClicked, PaneScrolled
 from tui.panes.base import Picture
 
 _LINES_KEPT = 4096
 _PICTURES_KEPT = 128
-_SHAPES_KEPT = 2
-"""Widths and heights of which strips are kept: a pane alone, and beside the others."""
+_SHAPES_KEPT = 4
+"""Shapes of which strips are kept: a pane alone, and beside the others, active or
+not.
+"""
 _WHEEL_ROWS = 3
-_GAP = 2
-"""Columns of the bar between a pane and the one to its left."""
 
 
 class _Shape(NamedTuple):
-    """What the strips of a picture depend on: the place of a pane without its corner.
-
-    ``gap`` are the columns of the bar to its left.
+    """What the strips of a picture depend on: the place of a pane without its corner,
+    and what is around the picture.
     """
 
     width: int
     height: int
-    gap: int
     titled: bool
+    bordered: bool
+    active: bool
+
+
+def room_in(region: Region, titled: bool, bordered: bool) -> Size:
+    """Columns and lines that a picture has in a region: without its title, unless that
+    stands elsewhere, and without its borders.
+    """
+    width = region.width
+    height = region.height
+    if titled:
+        height -= 1
+    if bordered:
+        width -= 2
+        height -= 1
+    return Size(max(width, 0), max(height, 0))
 
 
 class _Strips:
@@ -61,7 +74,7 @@ class PaneView(Widget):
         self.key = key
         self._glyphs = glyphs
         self._titled = True
-        self._gap = 0
+        self._bordered = False
         self._place: Region | None = None
         self._picture = Picture(())
         self._shown_in = Size(-1, -1)
@@ -73,24 +86,23 @@ class PaneView(Widget):
 
     # -- where it stands ----------------------------------------------------------
 
-    def place_at(self, region: Region | None, titled: bool) -> None:
-        """Stand at a region of the body, or nowhere; away from the left edge a bar is
-        drawn.
+    def place_at(
+        self, region: Region | None, titled: bool, bordered: bool = False
+    ) -> None:
+        """Stand at a region of the body, or nowhere.
 
         ``titled``: its first line is the title, else that stands elsewhere.
+        ``bordered``: there are lines around it.
         """
         self.display = region is not None
-        if region is None or (region == self._place and titled == self._titled):
+        here = (self._place, self._titled, self._bordered)
+        if region is None or here == (region, titled, bordered):
             self._place = region
             return
         self._place = region
         self._titled = titled
-        self._gap = _GAP if region.x else 0
-        shape = _Shape(region.width, region.height, self._gap, titled)
-        self._made = self._made_for.pop(shape, _Strips())
-        self._made_for[shape] = self._made
-        if len(self._made_for) > _SHAPES_KEPT:
-            self._made_for.popitem(last=False)
+        self._bordered = bordered
+        self._take_strips()
         self.styles.offset = (region.x, region.y)
         self.styles.width = region.width
         self.styles.height = region.height
@@ -101,9 +113,23 @@ class PaneView(Widget):
         """Columns and lines that a picture has; (0, 0) while it stands nowhere."""
         if self._place is None:
             return Size(0, 0)
-        width = self._place.width - self._gap
-        height = self._place.height - self._title_lines
-        return Size(max(width, 0), max(height, 0))
+        return room_in(self._place, self._titled, self._bordered)
+
+    def _take_strips(self) -> None:
+        """Take up the strips that were made for what is around the picture now."""
+        if self._place is None:
+            return
+        shape = _Shape(
+            self._place.width,
+            self._place.height,
+            self._titled,
+            self._bordered,
+            self._active,
+        )
+        self._made = self._made_for.pop(shape, _Strips())
+        self._made_for[shape] = self._made
+        if len(self._made_for) > _SHAPES_KEPT:
+            self._made_for.popitem(last=False)
 
     @property
     def _title_lines(self) -> int:
@@ -126,7 +152,9 @@ class PaneView(Widget):
         self._picture = picture
         self._shown_in = self.room
         self._heading = heading
-        self._active = active
+        if active != self._active:
+            self._active = active
+            self._take_strips()
         old = self._strips
         self._strips = self._composed()
         if len(old) != len(self._strips):
@@ -170,15 +198,43 @@ class PaneView(Widget):
         if self._place is None:
             return []
         strips = self._strips_of(self._picture)
+        if self._bordered and self._place.height > 1:
+            strips = [*strips, self._strip_of(self._bottom())]
         if not self._titled:
             return strips
         return [self._strip_of(self._title()), *strips]
 
+    @property
+    def _rule_style(self) -> str:
+        """The style of its borders: those of the active pane are bright."""
+        return "frame" if self._active else "rule"
+
     def _title(self) -> Line:
         name = f"[{self._heading}]" if self._active else f" {self._heading} "
         style = "active" if self._active else "title"
-        left = [(self._glyphs.rule, "rule"), (name, style)]
-        return rule(left, self._picture.subtitle, self.room.width, self._glyphs)
+        left = self._glyphs.rule
+        right = ""
+        if self._bordered:
+            left = self._glyphs.corners[0] + self._glyphs.rule
+            right = self._glyphs.rule + self._glyphs.corners[1]
+        line = rule(
+            [(left, self._rule_style), (name, style)],
+            self._picture.subtitle,
+            self._columns - len(right),
+            self._glyphs,
+            self._rule_style,
+        )
+        return [*line, (right, self._rule_style)]
+
+    def _bottom(self) -> Line:
+        left = self._glyphs.corners[2]
+        right = self._glyphs.corners[3]
+        flat = self._glyphs.rule * (self._columns - 2)
+        return [(f"{left}{flat}{right}", self._rule_style)]
+
+    @property
+    def _columns(self) -> int:
+        return 0 if self._place is None else self._place.width
 
     def _strips_of(self, picture: Picture) -> list[Strip]:
         """A strip for each line that there is room for."""
@@ -188,11 +244,18 @@ class PaneView(Widget):
             height = self.room.height
             lines: list[Sequence[Run]] = [*picture.lines[:height]]
             lines += [[]] * (height - len(lines))
-            found = [self._strip_of(line) for line in lines]
+            found = [self._strip_of(self._within(line)) for line in lines]
             made[picture] = found
             if len(made) > _PICTURES_KEPT:
                 made.popitem(last=False)
         return found
+
+    def _within(self, line: Sequence[Run]) -> Sequence[Run]:
+        """A line of the picture, between the borders if there are any."""
+        if not self._bordered:
+            return line
+        bar = (self._glyphs.bar, self._rule_style)
+        return [bar, *cut(line, self.room.width), bar]
 
     def _strip_of(self, line: Sequence[Run]) -> Strip:
         """One object for equal lines, so that what did not change is not
@@ -202,8 +265,7 @@ class PaneView(Widget):
         made = self._made.by_line
         found = made.get(key)
         if found is None:
-            bar = [Segment(f"{self._glyphs.bar} ", STYLES["rule"])] if self._gap else []
-            found = self._filtered(Strip([*bar, *strip(line, self.room.width)]))
+            found = self._filtered(strip(line, self._columns))
             made[key] = found
             if len(made) > _LINES_KEPT:
                 made.popitem(last=False)
@@ -223,7 +285,11 @@ class PaneView(Widget):
     def on_click(self, event: events.Click) -> None:
         """A click activates the pane, and may mean a row or a cell of it."""
         self.post_message(
-            PaneClicked(self.key, event.x - self._gap, event.y - self._title_lines)
+            PaneClicked(
+                self.key,
+                event.x - (1 if self._bordered else 0),
+                event.y - (1 if self._titled else 0),
+            )
         )
 
     @on(events.MouseScrollDown)

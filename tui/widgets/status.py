@@ -99,9 +99,8 @@ class Status(LineWidget):
         if info.error and info.verified is None:
             what = info.error.partition(":")[0][:30]
             self._verdict = _Part(8, (f"  run ended with {what} ", "bad"))
-        report = index.trace.verify_report or {}
-        rows = [row for row in report.get("rows", ()) if isinstance(row, dict)]
-        self._wrong = sum(row.get("ok") is False for row in rows)
+        verdicts = index.trace.recorded_verdicts
+        self._wrong = sum(not ok for ok in verdicts.values())
         self._damage = ""
         if info.damaged:
             self._damage = f"{info.damaged} damaged frames"
@@ -232,23 +231,35 @@ class Tabs(LineWidget):
         self.styles.width = region.width
 
     def update_line(
-        self, region: Region, tabs: Sequence[Tab], shown: str, active: bool
+        self,
+        region: Region,
+        tabs: Sequence[Tab],
+        shown: str,
+        active: bool,
+        bordered: bool = False,
     ) -> None:
-        """The names of panes, ``shown`` in brackets, marked if it is the active
-        pane.
+        """The names of panes, ``shown`` in brackets, marked if it is the active pane.
+        Where that is ``bordered`` this is the upper border.
         """
-        bar = self._glyphs.bar if region.x else ""
-        line: Line = [(bar + self._glyphs.rule, "rule")]
+        style = "frame" if active else "rule"
+        left = self._glyphs.rule
+        right = ""
+        if bordered:
+            left = self._glyphs.corners[0] + self._glyphs.rule
+            right = self._glyphs.corners[1]
+        line: Line = [(left, style)]
         self._ends = []
         for tab in tabs:
             text = f" {tab.text} "
-            style = "title"
+            kind = "title"
             if tab.key == shown:
                 text = f"[{tab.text}]"
-                style = "active" if active else "bold"
-            line.append((text, style))
+                kind = "active" if active else "bold"
+            line.append((text, kind))
             self._ends.append((length(line), tab.key))
-        self.put(rule(line, "", region.width, self._glyphs))
+        width = region.width - len(right)
+        line = rule(line, "", width, self._glyphs, style)
+        self.put([*line, (right, style)])
 
     def on_click(self, event: events.Click) -> None:
         """Activate the pane whose name was hit."""

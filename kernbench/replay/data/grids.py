@@ -97,7 +97,7 @@ class Grid:
     side, and ``written`` and ``marked`` are masks of that shape; ``written`` is None
     where all elements hold something. ``shares(rows, columns)`` gives, for a heatmap,
     how large these elements are as a share of its scale: NaN for what is left blank,
-    inf for what is beyond.
+    inf for what is not finite.
     """
 
     shape: tuple[int, ...]
@@ -349,10 +349,12 @@ def _sizes(values: Array, written: Bools, top: float) -> Floats:
 
 @np.errstate(invalid="ignore", over="ignore")
 def _error_shares(expected: Array, error: Array, bad: Bools, row: VerifyRow) -> Floats:
-    """|error| as a share of what is tolerated there."""
+    """|error| over what is tolerated there: more than 1 where an element is bad, inf
+    where its error is not finite.
+    """
     limit = row.tolerance.atol + row.tolerance.rtol * np.abs(expected)
-    ratio = np.nan_to_num(np.abs(error) / np.maximum(limit, _LEAST_LIMIT))
-    return np.where(bad, np.inf, np.minimum(ratio, 1.0))
+    ratio = np.abs(error) / np.maximum(limit, _LEAST_LIMIT)
+    return np.where(np.isfinite(ratio), ratio, np.where(bad, np.inf, 0.0))
 
 
 def _largest_of_blocks(grid: Grid, tall: int, wide: int, progress: Progress) -> Floats:
@@ -372,6 +374,28 @@ def _largest_of_blocks(grid: Grid, tall: int, wide: int, progress: Progress) -> 
             starts = np.arange(0, len(highest), wide)
             blocks[i, j:end] = np.fmax.reduceat(highest, starts)
     return blocks
+
+
+def marked_shares(grid: Grid, tall: int, wide: int, progress: Progress) -> Floats:
+    """Which share of the elements of each block is marked."""
+    rows, columns = grid.marked.shape
+    down = -(-rows // tall)
+    across = -(-columns // wide)
+    found = np.zeros((down, across))
+    if not grid.marks.count:
+        return found
+    starts = np.arange(0, columns, wide)
+    widths = np.diff(np.append(starts, columns))
+    at_once = max(_AT_ONCE // max(columns, 1), 1)
+    for i in range(down):
+        counts = np.zeros(columns)
+        end = min((i + 1) * tall, rows)
+        for row in range(i * tall, end, at_once):
+            progress(i / down)
+            some = grid.marked[row : min(row + at_once, end)]
+            counts += np.count_nonzero(some, axis=0)
+        found[i] = np.add.reduceat(counts, starts) / (widths * (end - i * tall))
+    return found
 
 
 # -- names --------------------------------------------------------------------

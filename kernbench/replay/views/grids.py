@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Bools, Floats
-from kernbench.common.progress import Progress
+from kernbench.common.arrays import Array, Bools, Floats, Ints
+from kernbench.common.progress import Progress, stage
 from kernbench.errors import UsageError
-from kernbench.replay.data.grids import Grid, Marks, rows_and_columns
+from kernbench.replay.data.grids import Grid, Marks, marked_shares, rows_and_columns
 from kernbench.replay.index import Index
 from kernbench.replay.query import At
 
@@ -84,13 +84,21 @@ class GridPart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Heat:
-    """The largest share of the scale in each block (rows and columns of blocks): NaN
-    where it is blank, inf where something is beyond. ``marked`` says which rows of
-    blocks hold a mark.
+    """What is said of each block, in rows and columns of blocks.
+
+    ``shares`` are the largest of the scale: of a tensor |x| over the largest one, of a
+    comparison the error over what is tolerated; NaN where all is blank, inf where
+    something is not finite. ``bad`` is which share of a block's elements is marked.
     """
 
     shares: Floats
-    marked: Bools
+    bad: Floats
+
+    @property
+    def marked_blocks(self) -> Ints:
+        """1 for each block in which something is marked, 0 for any other."""
+        marked: Ints = (self.bad > 0).astype(np.int64)
+        return marked
 
 
 def grid_part(index: Index, at: At, args: GridWindow, progress: Progress) -> GridPart:
@@ -109,14 +117,10 @@ def grid_part(index: Index, at: At, args: GridWindow, progress: Progress) -> Gri
 def grid_heat(index: Index, at: At, args: GridBlocks, progress: Progress) -> Heat:
     """The blocks of a heatmap. UsageError where there is no grid."""
     grid = _grid(index, at, args.of, progress)
-    shares = index.grids.heat(grid, args.tall, args.wide, progress)
-    marked = np.zeros(len(shares), np.bool_)
-    if grid.marks.count:
-        for i in range(len(shares)):
-            progress(i / len(shares))
-            marked[i] = grid.marked[i * args.tall : (i + 1) * args.tall].any()
-    marked.setflags(write=False)
-    return Heat(shares, marked)
+    shares = index.grids.heat(grid, args.tall, args.wide, stage(progress, 0.0, 0.7))
+    bad = marked_shares(grid, args.tall, args.wide, stage(progress, 0.7, 1.0))
+    bad.setflags(write=False)
+    return Heat(shares, bad)
 
 
 def _grid(index: Index, at: At, of: GridOf, progress: Progress) -> Grid:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from kernbench.replay.data.grids import (
     Marks,
     cell_name,
     in_rows,
+    marked_shares,
     marks_of,
     row_name,
     rows_and_columns,
@@ -181,7 +183,7 @@ def test_nothing_of_an_answer_can_be_written_to(index: Index) -> None:
     part = answer(index, GRID_PART.ask(17, of=C, row=0, column=0, rows=4, columns=4))
     heat = answer(index, GRID_HEAT.ask(17, of=C, tall=8, wide=8))
     summary = answer(index, TENSOR_SUMMARY.ask(17, name="c"))
-    arrays = [*part.planes, part.written, part.marked, heat.shares, heat.marked]
+    arrays = [*part.planes, part.written, part.marked, heat.shares, heat.bad]
     for array in (*arrays, summary.grid.marks.bits):
         assert not array.flags.writeable
 
@@ -244,7 +246,7 @@ def test_heat_of_a_tensor_is_its_size_as_a_share_of_the_largest(index: Index) ->
     top = max(abs(view.minimum), abs(view.maximum))
     assert np.array_equal(np.isnan(heat.shares), ~view.written)
     assert np.allclose(heat.shares[view.written], size[view.written] / top)
-    assert np.array_equal(heat.marked, view.changed.any(axis=1))
+    assert np.array_equal(heat.bad, view.changed)
 
 
 def test_heat_of_a_comparison_is_the_error_as_a_share_of_what_is_tolerated(
@@ -255,7 +257,27 @@ def test_heat_of_a_comparison_is_the_error_as_a_share_of_what_is_tolerated(
     diff = index.diffs.of(17)
     limit = diff.row.tolerance.atol + diff.row.tolerance.rtol * np.abs(diff.expected)
     assert np.allclose(heat.shares, np.abs(diff.error) / limit)
-    assert not heat.marked.any()
+    assert not heat.bad.any()
+
+
+@given(
+    shape=st.tuples(st.integers(1, 20), st.integers(1, 20)),
+    tall=st.integers(1, 25),
+    wide=st.integers(1, 25),
+    seed=st.integers(0, 99),
+)
+def test_a_block_says_which_share_of_its_elements_is_marked(
+    shape: tuple[int, int], tall: int, wide: int, seed: int
+) -> None:
+    marked = np.random.default_rng(seed).random(shape) < 0.2
+    grid = replace(
+        a_grid(np.zeros(shape)), marked=marked, marks=marks_of(marked, no_progress)
+    )
+    found = marked_shares(grid, tall, wide, no_progress)
+    for i, row in enumerate(found):
+        for j, share in enumerate(row):
+            block = marked[i * tall : (i + 1) * tall, j * wide : (j + 1) * wide]
+            assert share == pytest.approx(block.mean())
 
 
 def test_heat_is_that_of_the_op_and_of_the_size_of_the_blocks(index: Index) -> None:

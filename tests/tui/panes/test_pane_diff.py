@@ -10,10 +10,18 @@ from pathlib import Path
 
 import pytest
 from bench import TRACES, PaneBench
-from pictures import LOWER_RIGHT, MAXIMISED, MIDDLE, SMALL, Region, filled, shown
+from pictures import (
+    MAXIMISED,
+    MIDDLE,
+    SMALL,
+    Region,
+    filled,
+    place_of,
+    shown,
+)
 
 from kernbench.replay import ReplaySession
-from kernbench.replay.commands import BLAME, GOTO, HAZARDS, OUTPUTS
+from kernbench.replay.commands import BLAME, GOTO, HAZARDS, OUTPUTS, VERIFY
 from kernbench.replay.data.diff import OpDiff
 from kernbench.replay.data.outputs import OutputRow
 from kernbench.replay.index import Index
@@ -28,8 +36,21 @@ from kernbench.replay.views.diff import Divergence, Judgement
 from kernbench.runtime_api import run_bench
 from kernbench.sim_engine.verify import compare
 from kernbench.trace import Trace
-from tui.panes.base import ChangeView, Click, Do, Enter, NextMark, Pan, Scroll, Settle
+from tui.panes.base import (
+    Back,
+    ChangeView,
+    Click,
+    Do,
+    Enter,
+    NextMark,
+    Pan,
+    Scroll,
+    Settle,
+)
 from tui.panes.diff import DiffPane, ProvedRaces, ShowOutput
+
+LARGE = place_of("diff", 200, 50)
+"""Its own place at 200x50."""
 
 VIEWS = DiffPane.views
 BAD = [(3, 5), (3, 9), (70, 5)]
@@ -63,7 +84,7 @@ def session_on(bench: PaneBench) -> ReplaySession:
 
 @pytest.mark.parametrize(
     ("size", "region"),
-    [("80x24", SMALL), ("120x40", MIDDLE), ("200x50", LOWER_RIGHT)],
+    [("80x24", SMALL), ("120x40", MIDDLE), ("200x50", LARGE)],
 )
 def test_it_shows_what_it_showed_at_the_first_op(size: str, region: Region) -> None:
     bench = diff("matmul", 16, region)
@@ -73,7 +94,7 @@ def test_it_shows_what_it_showed_at_the_first_op(size: str, region: Region) -> N
 
 @pytest.mark.parametrize(
     ("size", "region"),
-    [("80x24", SMALL), ("120x40", MIDDLE), ("200x50", LOWER_RIGHT)],
+    [("80x24", SMALL), ("120x40", MIDDLE), ("200x50", LARGE)],
 )
 def test_it_shows_what_it_showed_after_moves(size: str, region: Region) -> None:
     bench = diff("matmul", 16, region)
@@ -90,6 +111,78 @@ def test_it_shows_what_it_showed_in_its_other_views(view: str) -> None:
     bench.rest()
     name = f"diff-{view}-80x24".replace(" ", "-")
     assert filled(bench.lines, MAXIMISED) == shown(name, MAXIMISED)
+
+
+# -- a run that failed ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", [-1, 0, 2, 5])
+def test_of_a_run_that_failed_the_first_bad_element_is_there_at_once(op: int) -> None:
+    """At an early op it said "due op 5, 0 of 512" of it, and at the last that the op
+    writes nothing that could be compared.
+    """
+    bench = diff("fault_overflow", op)
+    run = session_on(bench).verify().rows[0]
+    row, column = run.row.first_bad
+    (element,) = [
+        line for line in bench.lines if line.startswith(f" y[{row},{column}]")
+    ]
+    expected = Trace.open(TRACES / "fault_overflow.msgpack").expects[0].array
+    assert f"expected {expected[row, column]:.4g}, is nan" in element
+    assert "due op" not in bench.text
+    assert "nothing that could be compared" not in bench.text
+
+
+def test_enter_goes_to_where_the_element_was_judged_and_blames_it_there() -> None:
+    bench = diff("fault_overflow", 0)
+    bench.send(Enter())
+    assert bench.effects == (Do(GOTO(op=5)), Do(BLAME(place="y[1,0]")))
+    bench.goto(5)
+    bench.send(Enter())
+    assert bench.effects == (Do(BLAME(place="y[1,0]")),)
+
+
+def test_the_suspect_stands_below_the_element_with_its_line() -> None:
+    bench = diff("fault_overflow", 0)
+    assert " made by ...  Enter blames it" in bench.text
+    bench.rest()
+    blame = session_on(bench)
+    blame.goto(5)
+    suspect = blame.blame("y[1,0]").suspect
+    (line,) = [line for line in bench.lines if line.startswith(" suspect: ")]
+    assert f"op {suspect} exp overflow.py:17  1 of 64 overflow" in line
+
+
+def test_an_op_that_writes_nothing_does_not_stand_before_the_output_that_failed() -> (
+    None
+):
+    bench = diff("fault_wrong_root", 5)
+    for op in range(10):
+        bench.goto(op)
+        bench.send(ShowOutput(""))
+        assert "nothing that could be compared" not in bench.text
+
+
+def test_back_leads_from_a_picked_output_to_what_failed() -> None:
+    bench = diff("fault_overflow", 2)
+    assert not bench.send(Back())
+    bench.send(ShowOutput(""))
+    assert " op 2 exp " in bench.text
+    assert bench.send(Back())
+    assert " output y at op 5 DIFFERS!" in bench.text
+
+
+def test_of_a_long_run_that_failed_nothing_is_executed_unasked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tui.panes.diff._AT_ONCE", 3)
+    bench = diff("fault_overflow", 1)
+    assert VERIFY.ask() not in bench.answers.asked
+    for _ in range(VIEWS.index("outputs")):
+        bench.send(ChangeView(1))
+    bench.send(Enter())
+    assert VERIFY.ask() in bench.answers.asked
+    assert " output y at op 5 DIFFERS!" in bench.text
 
 
 # -- numbers and heat -----------------------------------------------------------------
@@ -124,7 +217,7 @@ def test_it_opens_at_the_first_mismatch_and_marks_it(wrong: PaneBench) -> None:
     assert wrong.place == address_of(wrong, row, column)
     (first,) = [line for line in wrong.lines if line.startswith(f"{row:>5} ")]
     assert first.count("!") == 3
-    assert "         5         6         5         6" in wrong.text
+    assert "          5          6          5          6" in wrong.text
 
 
 def test_the_next_and_previous_mark_go_from_mismatch_to_mismatch(
@@ -149,12 +242,37 @@ def test_enter_blames_the_bytes_of_the_mismatch(wrong: PaneBench) -> None:
 
 def test_heat_marks_the_blocks_with_mismatches(wrong: PaneBench) -> None:
     wrong.send(ChangeView(1))
-    scale = "the tolerance, the largest |error| of 26x1 cells; ! beyond"
-    assert wrong.lines[5] == f" ▁ 0 to █ {scale}"
-    found = set()
-    for y, line in enumerate(wrong.lines[6:]):
-        found |= {(y, x) for x, glyph in enumerate(line[7:23]) if glyph == "!"}
-    assert found == {(row // 26, column) for row, column in BAD}
+    share, error = wrong.lines[5:7]
+    assert share.endswith(
+        "bad share of a block: blank 0, ▁ to 12.5%, █ all; 32x1 a block"
+    )
+    assert "worst error / tolerance: ▂ 1e-3, ▅ 1, █ 1e3" in error
+    left = set()
+    right = set()
+    for y, line in enumerate(wrong.lines[7:]):
+        left |= {(y, x) for x, glyph in enumerate(line[7:23]) if glyph != " "}
+        right |= {(y, x) for x, glyph in enumerate(line[25:41]) if glyph in "▅▆▇█!"}
+    assert left == right == {(row // 32, column) for row, column in BAD}
+
+
+def test_heat_tells_one_bad_element_of_many_from_all_of_them(
+    wrong: PaneBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block of 32 rows with one bad element looked like one that is all bad."""
+    wrong.send(ChangeView(1))
+    row, column = BAD[0]
+    one_of_many = wrong.lines[7 + row // 32][7 + column]
+    few = wrong.index.diffs.of(17)
+    expected = few.expected.copy()
+    expected[:32, column] += 1.0
+    judged = compare(few.actual, expected, few.row.tolerance, few.name)
+    all_bad = replace(few, row=judged, expected=expected, error=few.actual - expected)
+    monkeypatch.setattr(wrong.index.diffs, "of", lambda op, progress=None: all_bad)
+    fresh = Index(Trace.open(TRACES / "matmul.msgpack"))
+    monkeypatch.setattr(fresh.diffs, "of", lambda op, progress=None: all_bad)
+    bench = PaneBench(DiffPane, fresh, 17, SMALL.width, SMALL.height)
+    bench.send(ChangeView(1))
+    assert (one_of_many, bench.lines[7][7 + column]) == ("▁", "█")
 
 
 def test_the_numbers_can_be_panned() -> None:
@@ -162,7 +280,7 @@ def test_the_numbers_can_be_panned() -> None:
     for _ in range(4):
         assert bench.send(Pan(1))
     bench.send(Scroll(1))
-    assert "3         4         3         4" in bench.text
+    assert "3          4          3          4" in bench.text
 
 
 def test_a_cell_beyond_the_grid_is_its_nearest() -> None:
@@ -180,9 +298,12 @@ def test_a_cell_beyond_the_grid_is_its_nearest() -> None:
 
 def test_errors_that_are_not_finite_are_never_hidden_behind_small_ones() -> None:
     bench = diff("fault_overflow", 2)
+    bench.send(ShowOutput(""))
     wanted = " op 2 exp DIFFERS! 4 of 512 bad, 4 not finite, else abs "
     assert wanted in bench.text
     bench.goto(5)
+    for _ in range(VIEWS.index("outputs")):
+        bench.send(ChangeView(1))
     (row,) = [line for line in bench.lines if line.startswith(" y ")]
     assert row.split()[-2:] == ["inf", "inf"]
 
@@ -268,7 +389,6 @@ def test_an_output_that_is_picked_is_compared_with_its_reference() -> None:
     bench = diff("fault_overflow", 5, view="outputs")
     bench.send(Enter())
     assert bench.pane.view(bench.state) == VIEWS.index("numbers")
-    assert "\n>y " in bench.text
     assert " output y DIFFERS! 4 of 512 bad" in bench.text
     row, column = session_on(bench).output("y").row.first_bad
     assert bench.place == f"y[{row},{column}]"
@@ -308,7 +428,7 @@ def test_a_click_on_an_output_compares_that_one(line: int) -> None:
 
 def with_many_outputs(bench: PaneBench) -> tuple[OutputRow, ...]:
     """Let the trace have 40 outputs; what is asked of the first is asked of each."""
-    query = OUTPUTS.ask(bench.frame.cursor)
+    query = VERIFY.ask()
     found = bench.answers.of(query)
     (first, *_) = found.rows
     rows = []
@@ -494,6 +614,7 @@ def test_an_op_is_judged_by_what_rounding_explains(
     trace: str, op: int, line: str
 ) -> None:
     bench = diff(trace, op)
+    bench.send(ShowOutput(""))
     bench.rest()
     assert line in bench.lines
 
@@ -528,6 +649,7 @@ def test_an_op_that_takes_long_to_judge_is_left_to_the_command() -> None:
 
 def test_what_phase_1_saw_of_an_output_is_said_beside_it() -> None:
     bench = diff("fault_overflow", 1)
+    bench.send(ShowOutput(""))
     bench.rest()
     line = " exact, accumulated 0.0e+00; Phase 1 at op 2 off 0.0e+00"
     assert line in bench.lines

@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from bench import TRACES, PaneBench, ops_of
-from pictures import MAXIMISED, MIDDLE, SMALL, UPPER_RIGHT, Region, filled, shown
+from pictures import (
+    MAXIMISED,
+    MIDDLE,
+    SMALL,
+    Region,
+    filled,
+    place_of,
+    shown,
+)
 
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import BLAME, GOTO
@@ -38,6 +46,9 @@ from tui.panes.base import (
     drawn,
 )
 from tui.panes.memory import MemoryPane
+
+LARGE = place_of("memory", 200, 50)
+"""Its own place at 200x50."""
 
 VIEWS = MemoryPane.views
 
@@ -89,7 +100,7 @@ def has_style(line: Line, style: str) -> bool:
 
 @pytest.mark.parametrize(
     ("size", "region"),
-    [("80x24", SMALL), ("120x40", MIDDLE), ("200x50", UPPER_RIGHT)],
+    [("80x24", SMALL), ("120x40", MIDDLE), ("200x50", LARGE)],
 )
 def test_it_shows_what_it_showed_at_the_first_op(size: str, region: Region) -> None:
     bench = memory(16, region)
@@ -108,11 +119,11 @@ def test_it_shows_what_it_showed_where_it_comes_into_view_after_moves(
 
 
 def test_it_shows_what_it_showed_where_it_stays_in_view() -> None:
-    bench = memory(16, UPPER_RIGHT)
+    bench = memory(16, LARGE)
     bench.goto(151)
     bench.goto(143)
-    wanted = shown("memory-200x50-after", UPPER_RIGHT)
-    assert filled(bench.lines, UPPER_RIGHT) == wanted
+    wanted = shown("memory-200x50-after", LARGE)
+    assert filled(bench.lines, LARGE) == wanted
 
 
 @pytest.mark.parametrize("view", VIEWS[1:])
@@ -281,7 +292,7 @@ def test_an_element_that_nobody_wrote_has_neither_value_nor_writer() -> None:
     cell = f"c[{row},{column}]"
     space, addr, _ = bench.index.places.place(cell).ranges[0]
     assert f" {cell}  {space} {addr:#x}  written never" in bench.text
-    assert f">{'-'}" in bench.text
+    assert ">        -" in bench.text
 
 
 def test_a_cell_of_a_kept_tensor_stays_while_stepping() -> None:
@@ -341,8 +352,48 @@ def test_numbers_have_the_heads_of_the_rows_and_columns_in_view() -> None:
     for _ in range(9):
         bench.send(Pan(1))
     bench.send(Scroll(1, pages=True))
-    assert "  7         8         9" in bench.text
+    assert "  7          8          9" in bench.text
     assert "\n    7 " in bench.text
+
+
+@pytest.fixture(scope="module")
+def flat() -> Index:
+    """A trace with a tensor of one axis, of 1,024 elements."""
+    return Index(Trace.open(TRACES / "fault_missing_wait.msgpack"))
+
+
+@pytest.mark.parametrize("view", ["numbers", "heatmap"])
+def test_a_tensor_of_one_axis_fills_the_pane(flat: Index, view: str) -> None:
+    bench = PaneBench(MemoryPane, flat, 3, 80, 20)
+    for _ in range(MemoryPane.views.index(view)):
+        bench.send(ChangeView(1))
+    assert len(bench.lines) >= 18
+    assert all(len(line) > 40 for line in bench.lines[3:-1])
+
+
+def test_a_folded_row_is_gone_through_line_by_line(flat: Index) -> None:
+    bench = PaneBench(MemoryPane, flat, 3, 80, 20)
+    bench.send(ChangeView(1))
+    name = bench.place.partition("[")[0]
+    bench.send(Scroll(1))
+    bench.send(Pan(1))
+    assert bench.place == f"{name}[7]"
+    bench.send(Scroll(10**9))
+    assert bench.place == f"{name}[1023]"
+    last = bench.lines[-1]
+    values = flat.memory.tensor(3, name).values
+    shown = [word.strip("*>") for word in last.split()[1:]]
+    assert int(last.split()[0]) == 1020
+    numbers = [float(word) for word in shown if word]
+    assert np.allclose(numbers, values[1020:].astype(float), rtol=1e-3)
+
+
+def test_no_two_numbers_of_a_grid_touch(flat: Index) -> None:
+    bench = memory(view="numbers")
+    for line in bench.lines[4:]:
+        words = line.replace("*", "* ").split()
+        assert all(len(word) <= 10 for word in words), line
+        assert "*-" not in line
 
 
 def test_scrolling_a_small_tensor_asks_for_no_further_numbers() -> None:
@@ -361,8 +412,8 @@ def test_heat_is_a_glyph_a_block_with_its_scale() -> None:
     lines = bench.lines
     c = tensor(bench)
     sizes = np.where(c.written, np.abs(c.values), 0).astype(np.float64)
-    scale = f" ▁ 0 to █ {sizes.max():.4g}, the largest |x| of 19x2 cells; ! beyond"
-    assert lines[3] == scale
+    scale = f" ▁ 0 to █ {sizes.max():.4g}, the largest |x|; ! not finite"
+    assert lines[3] == f"{scale}; 19x2 a block"
     names = [line[:5].strip() for line in lines[4:]]
     assert names == ["0", "19", "38", "57", "76", "95", "114"]
     blocks = np.flatnonzero(c.written.any(axis=0)) // 2
@@ -380,8 +431,7 @@ def test_heat_has_signs_of_their_own_for_what_is_beyond_and_for_what_is_blank() 
     (query,) = [q for q in bench.answers.asked if q.command == GRID_HEAT.name]
     shares = bench.answers.asked[query].shares.copy()
     shares[0, :3] = (np.inf, np.nan, 1.0)
-    marked = np.zeros(len(shares), np.bool_)
-    bench.answers.asked[query] = Heat(shares, marked)
+    bench.answers.asked[query] = Heat(shares, np.zeros(shares.shape))
     assert bench.lines[4][7:10] == "! █"
     assert bench.lines[4][5] == " "
 
@@ -406,7 +456,7 @@ def test_ascii_heat_needs_no_other_characters() -> None:
 def test_hex_shows_the_bits_of_every_element() -> None:
     bench = memory(view="hex")
     bits = tensor(bench).values.view("u2")
-    assert f">{bits[0, 0]:04x}*  {bits[0, 1]:04x}*" in bench.text
+    assert f">  {bits[0, 0]:04x}*   {bits[0, 1]:04x}*" in bench.text
 
 
 # -- history --------------------------------------------------------------------------

@@ -1,0 +1,173 @@
+"""Pane 9: what kernels printed and asserted, what was warned of, and what ended the
+run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from kernbench.replay.commands import GOTO, TEXTS
+from kernbench.replay.index import Index
+from kernbench.replay.query import Query
+from kernbench.replay.text import time_text
+from kernbench.replay.texts import TextList, TextRow
+from tui.draw import Line, clip, length
+from tui.panes.base import (
+    Answers,
+    BasePane,
+    Change,
+    Click,
+    Do,
+    Effect,
+    Enter,
+    Event,
+    Frame,
+    Moved,
+    Picture,
+    Rows,
+    Say,
+    Scroll,
+    Settle,
+)
+
+NO_TEXTS = "no kernel printed anything, and nothing was warned of"
+_MOST = 10_000
+"""Texts that are listed, the first."""
+_HEAD_LINES = 1
+_STYLES = {"assert": "bad", "error": "bad", "warning": "mark"}
+"""Of a text's level; what was printed has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextsState:
+    """The texts in view."""
+
+    rows: Rows = field(default_factory=Rows)
+
+
+def why_no_texts(index: Index) -> str:
+    """Why a trace has nothing for this pane; empty where it has."""
+    return "" if len(index.trace.text_columns.cmd) else NO_TEXTS
+
+
+class TextsPane(BasePane[TextsState]):
+    """A row a text, with its time and PE; those up to the cursor's time are lit.
+
+    Enter goes to the op after which it was said.
+    """
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+
+    def start(self) -> TextsState:
+        """The texts by the cursor."""
+        return TextsState()
+
+    # -- update -------------------------------------------------------------------
+
+    def update(
+        self, state: TextsState, event: Event, frame: Frame, answers: Answers
+    ) -> Change[TextsState] | None:
+        """Picks rows, and follows the cursor's time."""
+        match event:
+            case Moved():
+                state = replace(state, rows=state.rows.released())
+            case Settle():
+                pass
+            case Scroll():
+                state = replace(state, rows=state.rows.moved(event))
+            case Enter():
+                return Change(state, self._entered(state, answers))
+            case Click(_, y):
+                picked = state.rows.picked_at(y - _HEAD_LINES)
+                if picked is None:
+                    return Change(state)
+                state = replace(state, rows=picked)
+                return Change(state, self._entered(state, answers))
+            case _:
+                return None
+        return Change(self._settled(state, frame, answers))
+
+    def _settled(self, state: TextsState, frame: Frame, answers: Answers) -> TextsState:
+        """The list scrolled to the picked row, or to the last text before the
+        cursor.
+        """
+        found: TextList | None = answers.known(_query())
+        if frame.height <= 0 or found is None:
+            return state
+        said = self._said(found, frame)
+        here = max(said - 1, 0) if found.rows else None
+        room = frame.height - _HEAD_LINES
+        return replace(state, rows=state.rows.settled(len(found.rows), room, here))
+
+    def _said(self, found: TextList, frame: Frame) -> int:
+        """How many texts had been said when the cursor's op began."""
+        if frame.cursor < 0:
+            return 0
+        now = self._index.ops.time(frame.cursor)
+        return sum(row.t <= now for row in found.rows)
+
+    def _entered(self, state: TextsState, answers: Answers) -> tuple[Effect, ...]:
+        found: TextList | None = answers.known(_query())
+        at = state.rows.at
+        if found is None or at is None or at >= len(found.rows):
+            return ()
+        op = found.rows[at].op
+        if op < 0:
+            return (Say("no op of this PE was before that"),)
+        return (Do(GOTO(op=op)),)
+
+    # -- queries and render -------------------------------------------------------
+
+    def queries(
+        self, state: TextsState, frame: Frame, answers: Answers
+    ) -> tuple[Query, ...]:
+        """All texts: they are the same at every op."""
+        return (_query(),)
+
+    def render(self, state: TextsState, frame: Frame, answers: Answers) -> Picture:
+        """The texts in view; those that are yet to be said are dim."""
+        found: TextList = answers.of(_query())
+        if not found.rows:
+            return Picture(([(f" {NO_TEXTS}", "dim")],))
+        said = self._said(found, frame)
+        lines: list[Line] = [[(f"{'time':>10} {'PE':<10} text", "dim")]]
+        visible = state.rows.visible
+        rows = found.rows[visible.start : visible.stop]
+        for i, row in enumerate(rows, visible.start):
+            line = _line(row, here=i == said - 1, is_said=i < said)
+            if i == state.rows.pick:
+                line = [(text, "pick") for text, _ in line]
+            lines.append(_with_site(line, row, frame))
+        return Picture(
+            tuple(lines[: frame.height]), f"{said:,} of {found.total:,} said"
+        )
+
+
+def _query() -> Query:
+    """All texts."""
+    return TEXTS.ask(pe=None, limit=_MOST)
+
+
+def _line(row: TextRow, here: bool, is_said: bool) -> Line:
+    """A text with its time and PE; ``here``: it is the last before the cursor."""
+    mark = ">" if here else " "
+    said = " | ".join(row.said.splitlines())
+    style = _STYLES.get(row.level, "")
+    if not is_said:
+        style = "dim"
+    head = f"{mark}{time_text(row.t):>9} {_short(row.pe):<10} "
+    return [(head, "title" if is_said else "dim"), (said, style)]
+
+
+def _short(pe: str) -> str:
+    """A PE's name without the first SIP: cube0.pe3."""
+    return pe.removeprefix("sip0.")
+
+
+def _with_site(line: Line, row: TextRow, frame: Frame) -> Line:
+    """A line cut to the pane, its kernel line on the right."""
+    site = row.site.rpartition("/")[2]
+    *head, (said, style) = line
+    room = max(frame.width - length(head) - len(site) - 2, 8)
+    return [*head, (clip(said, room, frame.glyphs), style), (f" {site}", "dim")]
