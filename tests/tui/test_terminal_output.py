@@ -14,6 +14,8 @@ from pace import first_fast
 from rich.terminal_theme import TerminalTheme
 from terminals import Terminal, opened
 
+from tui import themes
+
 READY = "op 40/"
 STEPS = "sssSSnnNss"
 REDRAW = "\x0c"  # Ctrl+L
@@ -270,6 +272,22 @@ def hues(terminal: Terminal) -> set[str]:
     """The foreground colours on the screen."""
     rows = terminal.screen.buffer.values()
     return {cell.fg for row in rows for cell in row.values()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("term", ["xterm-256color", "tmux-256color"])
+def test_of_256_colours_those_of_the_table_are_sent(
+    term: str, trace_path: Path, tmp_path: Path
+) -> None:
+    with opened(
+        trace_path, "--op", 75, state=tmp_path, TERM=term, COLORTERM=""
+    ) as terminal:
+        terminal.until("op 75/")
+        terminal.read(1.0)
+        assert b"8;2;" not in terminal.raw
+        sent = {int(n) for n in re.findall(rb"[34]8;5;(\d+)", terminal.raw)}
+        assert len(sent) > 10
+        assert sent <= {*themes.XTERM.values()}
 
 
 # -- glyphs ------------------------------------------------------------------------

@@ -350,7 +350,10 @@ class TimelinePane(BasePane[TimelineState]):
         rows = state.rows
         if rows.pick is None:
             rows = replace(rows, top=table.top_around(rows.top, room))
-        rows = rows.settled(len(table.shown), room, table.here)
+        total = len(table.shown)
+        if answers.known(TRAFFIC.ask()) is None:
+            total = max(total, rows.total)  # those that are to come are not forgotten
+        rows = rows.settled(total, room, table.here)
         state = replace(state, rows=rows)
         cells = self._ask_cells(CELLS, state, frame, table)
         if cells != state.cells and answers.known(cells) is not None:
@@ -592,11 +595,15 @@ class TimelinePane(BasePane[TimelineState]):
         window = SUMMARY.ask(t0=axis.t0, t1=axis.t1, columns=axis.columns)
         if self._is_long and answers.known(window) is None:
             return (window,)
-        rows = tuple(branch.row for branch in self._op_rows(state, table))
-        indexed = INDEXED_ROWS.ask(rows=rows)
+        rows = self._op_keys(state, frame, table)
         if self._is_long:
-            return (indexed, self._ask_whole(state, frame), TRAFFIC.ask())
-        return (indexed,)
+            whole = self._ask_whole(state, frame)
+            return (INDEXED_ROWS.ask(rows=rows), whole, TRAFFIC.ask())
+        return (INDEXED_ROWS.ask(rows=self._with_whole(rows)),)
+
+    def _with_whole(self, rows: tuple[RowKey, ...]) -> tuple[RowKey, ...]:
+        """Some rows, and the one that the minimap is made of."""
+        return tuple(dict.fromkeys((*rows, RowKey(self._tree.working))))
 
     def preparations(
         self, state: TimelineState, frame: Frame, answers: Answers
@@ -609,8 +616,8 @@ class TimelinePane(BasePane[TimelineState]):
             return ()
         light: list[RowKey] = []
         ops = 0
-        for branch in self._op_rows(state, table):
-            missing = self._index.timelines.unindexed([branch.row])
+        for row in self._with_whole(self._op_keys(state, frame, table)):
+            missing = self._index.timelines.unindexed([row])
             ops += missing.ops
             if ops > LIGHT_OPS:
                 break
@@ -625,20 +632,30 @@ class TimelinePane(BasePane[TimelineState]):
         """The question ``command`` about the cells of the rows in view."""
         branches = self._op_rows(state, table)
         axis = self._axis(state, frame)
-        number = self._number(frame)
-        room = self._room(frame)
-        rows = []
-        for branch in branches:
-            is_open = self._tree.is_open(branch, state.folds, number, room)
-            is_led = branch.lead is not None and is_open
-            rows.append(branch.lead if is_led and branch.lead else branch.row)
         return command.ask(
-            rows=tuple(rows),
+            rows=self._op_keys(state, frame, table),
             pes=tuple(branch.pes for branch in branches),
             t0=axis.t0,
             t1=axis.t1,
             columns=axis.columns,
         )
+
+    def _op_keys(
+        self, state: TimelineState, frame: Frame, table: _Table
+    ) -> tuple[RowKey, ...]:
+        """What the rows in view show that show ops: their own, of an open PE its
+        composites.
+        """
+        number = self._number(frame)
+        room = self._room(frame)
+        keys = []
+        for branch in self._op_rows(state, table):
+            key = branch.row
+            is_open = self._tree.is_open(branch, state.folds, number, room)
+            if branch.lead is not None and is_open:
+                key = branch.lead
+            keys.append(key)
+        return tuple(keys)
 
     def _op_rows(self, state: TimelineState, table: _Table) -> tuple[Branch, ...]:
         """The rows in view that show ops."""

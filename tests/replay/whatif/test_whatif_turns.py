@@ -52,7 +52,7 @@ def turns_of(path):
 def test_nothing_late_is_what_was_recorded_to_the_last_bit(path):
     _, graph, turns = turns_of(path)
     times = turns.times_if(Late(0, 0.0), no_progress)
-    assert np.array_equal(times, graph.times)
+    assert np.array_equal(times, graph.moments.times)
     assert turns.end_if(Late(0, 0.0), no_progress) == turns.end
 
 
@@ -63,7 +63,7 @@ def test_tiles_that_begin_with_fetch_are_each_waited_for_once(tmp_path):
     run_bench(str(file), trace=path, verify=False)
     _, graph, turns = turns_of(path)
     times = turns.times_if(Late(0, 0.0), no_progress)
-    assert np.array_equal(times, graph.times)
+    assert np.array_equal(times, graph.moments.times)
 
 
 def test_every_op_is_when_it_is_in_a_run_in_which_others_go_first(tmp_path):

@@ -354,7 +354,7 @@ def test_the_busier_a_link_the_hotter_its_colour(matmul):
     digits = {
         text: style for text, style in runs if text.isdigit() and style in colours
     }
-    assert digits["9"] == "bad"
+    assert digits["9"] == "hot"
     assert digits["3"] == "flight"
 
 

@@ -651,10 +651,11 @@ def test_rows_come_when_their_cells_are_there(matmul):
 def test_rows_that_were_there_stay_while_others_are_computed(matmul):
     op = ops_of(matmul, "sip0.cube0.pe4.pe_dma")[0]  # half way down
     bench = timeline(matmul, op, height=12)
+    bench.send(Scroll(-9))
     before = rows_of(bench)
     bench.answers.held = {CELLS.name}
     bench.answers.kept = {*bench.answers.asked}
-    bench.send(Scroll(6))
+    bench.send(Scroll(12))
     now = rows_of(bench)
     stayed = now.keys() & before.keys()
     late = {name for name in now.keys() - before.keys() if name.startswith("pe")}
@@ -720,7 +721,7 @@ def test_rows_in_view_are_indexed_for_another_window():
     bench = PaneBench(TimelinePane, index, 40, 120, 40)
     (wish,) = wishes(bench)
     assert wish.command == INDEXED_ROWS.name
-    assert len(wish.args.rows) == len(shown_rows(bench))
+    assert set(wish.args.rows) > set(shown_rows(bench))  # and one of all of them
     bench.answers.of(wish)
     assert index.timelines.unindexed(wish.args.rows) == ((), 0)
 
@@ -735,7 +736,7 @@ def test_rows_of_few_ops_are_indexed_between_two_keys(monkeypatch):
     index.timelines.forget()
     (query,) = prepared(bench)
     assert query.command == INDEXED_ROWS.name
-    assert len(query.args.rows) == len(shown_rows(bench))
+    assert set(query.args.rows) > set(shown_rows(bench))  # and one of all of them
     # as many of the first rows as have no more ops together than that
     some = query.args.rows[:7]
     ops = sum(index.timelines.unindexed([row]).ops for row in some)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernbench.replay.time.slices import Slice
-from tui.draw import ASCII, UNICODE, Glyphs
+from tui.draw import ASCII, UNICODE, Glyphs, without_colours
 from tui.panes.axis import Axis
 from tui.panes.slices import Marks, Pointed, Row, duration_text, slice_text
 
@@ -123,7 +123,7 @@ def test_what_began_before_the_window_has_no_edge():
 
 
 def test_without_colours_a_slice_stands_in_brackets():
-    plain = UNICODE._replace(coloured=False)
+    plain = without_colours(UNICODE)
     drawn = row(40, plain)
     slices = [gemm(0, 0, 120), gemm(1, 120, 240), gemm(2, 240, 360)]
     drawn.add_slices(slices, Pointed(1, frozenset({2})))
@@ -131,7 +131,7 @@ def test_without_colours_a_slice_stands_in_brackets():
 
 
 def test_without_colours_a_bar_begins_with_the_letter_of_its_class():
-    drawn = row(6, UNICODE._replace(coloured=False))
+    drawn = row(6, without_colours(UNICODE))
     drawn.add_bars("GGGMM ", np.array([1.0, 1.0, 1.0, 0.5, 0.5, 0.0]), [])
     assert text(drawn) == "G██M▄ "
 
@@ -145,7 +145,7 @@ def test_what_a_view_marks_is_alarm_or_all_else_steps_back():
     path = row(20)
     path.add_slices(slices, NONE, Marks(hits, wrong=False))
     assert [style for _, style in path.line] == ["G<", "G", "off<", "off"]
-    plain = row(20, UNICODE._replace(coloured=False))
+    plain = row(20, without_colours(UNICODE))
     plain.add_slices(slices, NONE, Marks(hits, wrong=True))
     assert text(plain) == "!0,0,0   ![0,0,0   ]"
 
