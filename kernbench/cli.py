@@ -1,122 +1,57 @@
 """The ``kernbench`` command: parsing and printing only. One clear line an error; 1 for
-wrong data or input, 2 for usage, 130 for Ctrl-C, 143 and 129 for SIGTERM and SIGHUP.
+what ran with a bad answer, 2 for what did not run or cannot be read, 130 for Ctrl-C,
+143 and 129 for SIGTERM and SIGHUP.
 """
 
-import json
-import math
 import os
-import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict
-from functools import cache
-from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from threading import Thread
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernbench import IS_PROGRAM, __version__
-from kernbench.common.interrupts import interruptible, raised_signal
-from kernbench.common.user_code import end_beside_threads, text_of
-from kernbench.console import Program, drop_stdout, say
+from kernbench import __version__
+from kernbench.common.interrupts import interruptible
+from kernbench.common.near import instead_of
+from kernbench.common.user_code import described
+from kernbench.console import say
 from kernbench.errors import KernbenchError, UsageError
+from kernbench.shell.commands import (
+    ShellGroup,
+    bench_names,
+    bench_params,
+    completes,
+    completion_script,
+)
+from kernbench.shell.options import (
+    Texts,
+    answered,
+    delay_of,
+    json_option,
+    json_text,
+    key_values,
+    plugins_option,
+    reported_progress,
+    shown_progress,
+    spec_option,
+    spec_values,
+    topology_option,
+)
+from kernbench.shell.trace import trace
 from kernbench.sweep.command import sweep
-from kernbench.visible import guard_tracebacks, visible
+from kernbench.visible import guard_tracebacks
 
 if TYPE_CHECKING:
     from kernbench.common.kernel_texts import KernelText
     from kernbench.perf.sim import PerfRow
-    from kernbench.replay.whatif.proof import Rerun
-    from kernbench.runtime_api.proofs import Proofs
-    from kernbench.trace import Trace
 
-Texts: TypeAlias = tuple[str, ...]
 _CONFIGS = Path(__file__).parent / "configs"
-_REPORT_S = 0.1
-"""Between two lines of JSON that say how far a run is."""
-_topology = click.option(
-    "--topology", type=click.Path(), help="A topology.yaml (default: ours)."
-)
-_plugins = click.option(
-    "--plugin",
-    "plugins",
-    multiple=True,
-    type=click.Path(),
-    metavar="FILE.py",
-    help="A file whose classes and modules YAML files may name (repeatable).",
-)
-_spec = click.option(
-    "--spec", multiple=True, metavar="FIELD=VALUE …", help="Fields of the topology."
-)
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_SHELLS = ("bash", "zsh", "fish")
 
 
-class _Group(Program, click.Group):
-    """Turns our errors into one line on stderr; ``--traceback`` shows the rest."""
-
-    def main(self, *args: Any, **kwargs: Any) -> Any:
-        """As of any program; no thread of users' code keeps it from ending."""
-        try:
-            return super().main(*args, **kwargs)
-        except SystemExit as ended:
-            if IS_PROGRAM and isinstance(ended.code, int):
-                end_beside_threads(ended.code)
-            raise
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except (KernbenchError, KeyboardInterrupt) as error:
-            if ctx.params.get("traceback"):
-                raise
-            code = 1
-            what = f"error: {text_of(error)}"
-            number = raised_signal()
-            if number not in (None, signal.SIGINT):
-                code = 128 + number
-                what = f"ended by {signal.Signals(number).name}"
-            elif number is not None or isinstance(error, KeyboardInterrupt):
-                code = 130
-                what = "interrupted"
-            elif isinstance(error, UsageError):
-                code = 2
-            line = "; ".join([what, *getattr(error, "__notes__", [])])
-            try:
-                say(" ".join(line.splitlines()), err=True)
-            except OSError:  # the terminal is gone
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
-            sys.exit(code)
-        except click.UsageError as error:
-            help_ = f"{(error.ctx or ctx).command_path} --help"
-            say(f"error: {error.format_message().rstrip('.')}; see {help_}", err=True)
-            sys.exit(2)
-        except (
-            BrokenPipeError
-        ):  # the reader has enough; the flush at exit shall find no pipe
-            drop_stdout()
-            sys.exit(0)
-
-
-class _Run(click.Command):
-    """``--set a=1 b=2`` is ``--set a=1 --set b=2``; ``--spec`` likewise."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        spread, option = [], ""
-        for before, arg in pairwise(["", *args]):
-            if arg.startswith("-"):
-                option = arg if arg in ("--set", "--spec") else ""
-            elif option and before != option and "=" in arg:
-                spread.append(option)
-            spread.append(arg)
-        return super().parse_args(ctx, spread)
-
-
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=ShellGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="kernbench")
 @click.option(
     "--traceback", is_flag=True, help="Show the Python traceback of an error."
@@ -131,20 +66,32 @@ def main(traceback: bool) -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
-@main.command(cls=_Run)
-@click.argument("bench")
+@main.command(
+    examples=(
+        "kernbench run matmul --trace out.msgpack",
+        "kernbench run matmul --set m=128 pes=8 --spec pe.clock_ghz=2 --json",
+        "kernbench run my_bench.py --debug",
+    ),
+    short_help="Simulate a bench, record it, verify its data.",
+)
+@click.argument("bench", shell_complete=completes(bench_names, "file"))
 @click.option("--trace", type=click.Path(dir_okay=False), help="Record to this file.")
 @click.option(
     "--verify/--no-verify", default=None, help="Run Phase 2 and compare (default)."
 )
 @click.option("--debug", is_flag=True, help="Check every op beside a float64 oracle.")
-@_topology
+@topology_option
 @click.option("--ccl", type=click.Path(), help="A ccl.yaml.")
-@_plugins
+@plugins_option
 @click.option(
-    "--set", "params", multiple=True, metavar="KEY=VALUE …", help="Bench parameters."
+    "--set",
+    "params",
+    multiple=True,
+    metavar="KEY=VALUE …",
+    help="Bench parameters.",
+    shell_complete=completes(bench_params, suffix="="),
 )
-@_spec
+@spec_option
 @click.option(
     "--seed", default=0, show_default=True, help="Seed of the bench's inputs."
 )
@@ -156,31 +103,49 @@ def main(traceback: bool) -> None:
 )
 @click.option("--max-ns", type=float, help="End after so much simulated time.")
 @click.option("--max-ops", type=int, help="End with more ops than so many.")
-@_json
+@json_option
 def run(bench: str, no_data: bool, as_json: bool, **options: Any) -> None:
-    """Simulate BENCH (a name of `kernbench list`, or the path of a .py file)."""
+    """Simulate BENCH (a name of `kernbench list`, or the path of a .py file).
+
+    Exit code 1: data are wrong, a kernel or the bench failed, or a limit was passed;
+    2: nothing ran.
+    """
+    from kernbench.common.kernel_texts import KernelTexts
     from kernbench.replay.plain import as_data
     from kernbench.runtime_api import run_bench
 
-    options["params"] = _pairs("--set", options["params"])
-    options["spec"] = _fields(options["spec"])
+    options["params"] = key_values("--set", options["params"])
+    options["spec"] = spec_values(options["spec"])
     if options["verify"] is None:
         options["verify"] = not no_data
-    on_text = None if as_json else _say_text
-    with _shown_progress() as progress, interruptible():
-        result = run_bench(
-            bench, data=not no_data, progress=progress, on_text=on_text, **options
-        )
+    texts = KernelTexts()
+    if not as_json:
+        texts.on_text = _say_text
     given = {
         name: options[name]
         for name in ("spec", "topology", "ccl", "plugins", "seed", "warn_memory")
     }
+    try:
+        with shown_progress() as progress, interruptible():
+            result = run_bench(
+                bench,
+                data=not no_data,
+                progress=progress,
+                on_text=texts.add,
+                **options,
+            )
+    except KernbenchError as error:
+        if as_json and error.exit_code == 1:
+            ended = {"bench": bench, "params": options["params"], **given}
+            ended |= {"ok": False, "error": described(error), "texts": texts.rows}
+            say(json_text(as_data(ended)))
+        raise
     summary = {"bench": bench, "params": result.params, **given, **result.summary()}
-    text = _json_text(as_data(summary)) if as_json else f"{bench}: {result.as_text()}"
+    text = json_text(as_data(summary)) if as_json else f"{bench}: {result.as_text()}"
     if result.trace_error is not None:
         say(text)
         raise KernbenchError(result.trace_error)
-    _answer(text, result.ok)
+    answered(text, result.ok)
 
 
 def _say_text(text: "KernelText") -> None:
@@ -197,7 +162,13 @@ def _say_text(text: "KernelText") -> None:
 main.add_command(sweep)
 
 
-@main.command(cls=_Run)
+@main.command(
+    examples=(
+        "kernbench rerun traces/matmul.msgpack -o fast.msgpack --spec pe.clock_ghz=2",
+        "kernbench rerun traces/matmul.msgpack -o late.msgpack --delay 'op 20' 100ns",
+    ),
+    short_help="Run again what a trace has recorded, with a change.",
+)
 @click.argument("trace", type=click.Path())
 @click.option(
     "-o", "--out", required=True, type=click.Path(dir_okay=False), metavar="NEW",
@@ -207,12 +178,12 @@ main.add_command(sweep)
     "--delay", "delays", multiple=True, type=(str, str), metavar="OP TIME",
     help="Hold the service of an op back, as in 'op 5' 100ns (repeatable).",
 )  # fmt: skip
-@_spec
+@spec_option
 @click.option(
     "--set", "params", multiple=True, metavar="KEY=VALUE …", help="Bench parameters."
 )
 @click.option("--seed", type=int, help="Another seed of the bench's inputs.")
-@_plugins
+@plugins_option
 @click.option(
     "--any-source", is_flag=True, help="Let the bench's source be another by now."
 )
@@ -221,7 +192,7 @@ main.add_command(sweep)
     help="For a program that starts this beside itself: lines of JSON on stderr say "
     "how far it is, and it ends when stdin is closed.",
 )  # fmt: skip
-@_json
+@json_option
 def rerun(
     trace: str,
     out: str,
@@ -243,12 +214,12 @@ def rerun(
     from kernbench.runtime_api import rerun as run_again
 
     change = Change(
-        delays=[_delay(*delay) for delay in delays],
-        spec=_fields(spec),
-        params=_pairs("--set", params),
+        delays=[delay_of(*delay) for delay in delays],
+        spec=spec_values(spec),
+        params=key_values("--set", params),
         **options,
     )
-    shown = _reported_progress() if beside else _shown_progress()
+    shown = reported_progress() if beside else shown_progress()
     with interruptible(), shown as progress:
         done = run_again(trace, out, change, progress)
     if not as_json:
@@ -256,24 +227,48 @@ def rerun(
         if done.changed is not None and done.error is not None:
             raise done.error
         sys.exit(0 if done.ok else 1)
-    _answer(_json_text(as_data({"of": trace, **done.summary()})), done.ok)
+    answered(json_text(as_data({"of": trace, **done.summary()})), done.ok)
 
 
-@main.command("list")
-def list_benches() -> None:
+@main.command("list", examples=("kernbench list", "kernbench list --json"))
+@json_option
+def list_benches(as_json: bool) -> None:
     """List the shipped benches and their parameters."""
-    from kernbench.benches import FAULTS, SHIPPED
+    from kernbench.benches import FAULTS, SHIPPED, SLOW, TUTORIALS
+    from kernbench.replay.plain import as_data
     from kernbench.runtime_api.registry import BENCHES
 
-    for name in (*SHIPPED, *FAULTS):
-        bench = BENCHES[name]
-        params = " ".join(
-            f"{k}={'all' if v is None else v}" for k, v in bench.params.items()
-        )
-        say(f"{name:<21} {bench.description}\n{'':<21} {params}")
+    parts = {
+        "": SHIPPED,
+        "As in the tutorials of Triton:": TUTORIALS,
+        "Right, and slow on purpose:": SLOW,
+        "Wrong on purpose:": FAULTS,
+    }
+    if as_json:
+        rows = [
+            {
+                "name": name,
+                "description": BENCHES[name].description,
+                "kind": BENCHES[name].kind,
+                "params": dict(BENCHES[name].params),
+            }
+            for names in parts.values()
+            for name in names
+        ]
+        say(json_text(as_data({"benches": rows})))
+        return
+    for heading, names in parts.items():
+        if heading:
+            say(f"\n{heading}")
+        for name in names:
+            bench = BENCHES[name]
+            params = " ".join(
+                f"{k}={'all' if v is None else v}" for k, v in bench.params.items()
+            )
+            say(f"{name:<21} {bench.description}\n{'':<21} {params}")
 
 
-@main.command()
+@main.command(examples=("kernbench new my_kernel.py",))
 @click.argument("path", metavar="FILE.py", type=click.Path(path_type=Path))
 def new(path: Path) -> None:
     """Write a bench to start from, which runs, to FILE.py."""
@@ -283,8 +278,18 @@ def new(path: Path) -> None:
     say(f"kernbench run {path}")
 
 
-@main.command()
-@click.argument("name", required=False)
+def _pages(ctx: click.Context) -> list[str]:
+    """The pages of the documents."""
+    from kernbench import docs
+
+    return list(docs.pages())
+
+
+@main.command(
+    examples=("kernbench doc", "kernbench doc tutorial"),
+    short_help="Show a page of the documents, or list them.",
+)
+@click.argument("name", required=False, shell_complete=completes(_pages))
 def doc(name: str | None) -> None:
     """Show the page NAME of the documents; without a name list the pages."""
     from kernbench import docs
@@ -296,7 +301,25 @@ def doc(name: str | None) -> None:
         click.echo_via_pager(docs.page(name))
 
 
-@main.command()
+@main.command(
+    examples=("kernbench completion bash >> ~/.bashrc",),
+    short_help="Print what makes Tab complete commands in a shell.",
+)
+@click.argument("shell", type=click.Choice(_SHELLS))
+def completion(shell: str) -> None:
+    """Print what makes Tab complete benches, parameters, fields and commands in SHELL.
+
+    bash: `kernbench completion bash >> ~/.bashrc`; zsh: `kernbench completion zsh >>
+    ~/.zshrc`; fish: `kernbench completion fish >
+    ~/.config/fish/completions/kernbench.fish`.
+    """
+    say(completion_script(main, "kernbench", shell).rstrip("\n"))
+
+
+@main.command(
+    examples=("kernbench record traces",),
+    short_help="Record the bundled traces anew.",
+)
 @click.argument("folder", type=click.Path(file_okay=False))
 def record(folder: str) -> None:
     """Record the traces that ship in traces/ anew into FOLDER; what a fault ends with
@@ -309,11 +332,14 @@ def record(folder: str) -> None:
             say(f"{path}  {error or 'ok'}")
 
 
-@main.command(cls=_Run)
-@_topology
-@_plugins
-@_spec
-@_json
+@main.command(
+    examples=("kernbench probe", "kernbench probe --spec sips.count=1 --json"),
+    short_help="Measure every kind of path of the machine.",
+)
+@topology_option
+@plugins_option
+@spec_option
+@json_option
 def probe(topology: str | None, plugins: Texts, spec: Texts, as_json: bool) -> None:
     """Measure every kind of path of the machine; exits 1 where formula and simulation
     differ.
@@ -323,7 +349,7 @@ def probe(topology: str | None, plugins: Texts, spec: Texts, as_json: bool) -> N
     from kernbench.topology import load_topology
 
     load_plugins(plugins)
-    report = probe(load_topology(topology, _fields(spec)))
+    report = probe(load_topology(topology, spec_values(spec)))
     rows = [{**asdict(row), "ok": row.ok} for row in report.rows]
     channels = report.channels
     cycles = [{"length": c.length, **asdict(c)} for c in channels.shortest]
@@ -334,17 +360,25 @@ def probe(topology: str | None, plugins: Texts, spec: Texts, as_json: bool) -> N
         "limits": LIMITS,
         "ok": report.ok,
     }
-    _answer(_json_text(data) if as_json else report.as_text(), report.ok)
+    answered(json_text(data) if as_json else report.as_text(), report.ok)
 
 
-@main.command(cls=_Run)
+@main.command(
+    examples=(
+        "kernbench info",
+        "kernbench info --topology > my_machine.yaml",
+        "kernbench info --spec sips.count=1 --json",
+    ),
+    short_help="Show versions, the machine and its peaks, where files are.",
+)
 @click.option(
     "--topology", type=click.Path(), flag_value="", is_flag=False,
     help="A topology.yaml to describe; without a name print one to start from.",
 )  # fmt: skip
-@_plugins
-@_spec
-def info(topology: str | None, plugins: Texts, spec: Texts) -> None:
+@plugins_option
+@spec_option
+@json_option
+def info(topology: str | None, plugins: Texts, spec: Texts, as_json: bool) -> None:
     """Show versions, the machine's size and peak numbers, where files are, and the
     benches.
     """
@@ -368,16 +402,25 @@ def info(topology: str | None, plugins: Texts, spec: Texts) -> None:
     libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "simpy"))
     rows = {
         "kernbench": f"{__version__} (python {python}, {libraries})",
-        **describe(load_topology(topology, _fields(spec))),
+        **describe(load_topology(topology, spec_values(spec))),
         "configs": str(_CONFIGS),
         "cache": str(platformdirs.user_cache_path("kernbench")),
         "benches": ", ".join(SHIPPED),
     }
+    if as_json:
+        say(json_text(rows | {"version": __version__, "benches": SHIPPED}))
+        return
     for title, text in rows.items():
         say(click.wrap_text(text, 100, f"{title:<10} ", " " * 11))
 
 
-@main.command()
+@main.command(
+    examples=(
+        "kernbench perf sim",
+        "kernbench perf make-trace --ops 5000 -o big.msgpack",
+    ),
+    short_help="Measure what the programs themselves cost.",
+)
 @click.argument(
     "part",
     type=click.Choice(
@@ -398,7 +441,7 @@ def info(topology: str | None, plugins: Texts, spec: Texts) -> None:
     type=click.Path(dir_okay=False),
     help="Where whatif keeps what its runs did, for the next time.",
 )
-@_json
+@json_option
 def perf(
     part: str, ops: int, out: str | None, cache: str | None, as_json: bool
 ) -> None:
@@ -424,7 +467,7 @@ def perf(
             rows = _whatif_rows(cache, as_json)
         else:
             rows = parts[part].measure()
-    _answer(
+    answered(
         sim.as_json(rows) if as_json else sim.as_text(rows),
         all(row.met for row in rows),
     )
@@ -434,7 +477,7 @@ def _whatif_rows(cache: str | None, as_json: bool) -> "list[PerfRow]":
     """The figures of ``whatif``; without JSON the tables of errors are printed."""
     from kernbench.perf import whatif
 
-    with _shown_progress() as progress:
+    with shown_progress() as progress:
         path = None if cache is None else Path(cache)
         found = whatif.measure(cache=path, progress=progress)
     if not as_json:
@@ -442,9 +485,21 @@ def _whatif_rows(cache: str | None, as_json: bool) -> "list[PerfRow]":
     return found.rows
 
 
-@main.command()
-@click.argument("tables", nargs=-1, metavar="[TABLE]…")
-@_json
+def _tables(ctx: click.Context) -> list[str]:
+    """The tables of ``validate``."""
+    from kernbench.validation import TABLES
+
+    return list(TABLES)
+
+
+@main.command(
+    examples=("kernbench validate", "kernbench validate gemm dram --json"),
+    short_help="Hold the model against published numbers.",
+)
+@click.argument(
+    "tables", nargs=-1, metavar="[TABLE]…", shell_complete=completes(_tables)
+)
+@json_option
 def validate(tables: Texts, as_json: bool) -> None:
     """Hold the model against published numbers and sums done by hand.
 
@@ -457,8 +512,8 @@ def validate(tables: Texts, as_json: bool) -> None:
 
     unknown = [name for name in tables if name not in TABLES]
     if unknown:
-        valid = ", ".join(TABLES)
-        raise UsageError(f"validate {unknown[0]}: no such table; there are: {valid}")
+        hint = instead_of(unknown[0], TABLES)
+        raise UsageError(f"validate {unknown[0]}: no such table; {hint}")
     made = {}
     with interruptible():
         for name in tables or TABLES:
@@ -475,218 +530,14 @@ def validate(tables: Texts, as_json: bool) -> None:
             ]
             for name, table in made.items()
         }
-        _answer(_json_text({"tables": rows, "ok": ok}), ok)
+        answered(json_text({"tables": rows, "ok": ok}), ok)
     verdict = "every row is as near to its reference as it may be"
     if not ok:
         verdict = "NOT MET: a row is farther from its reference than it may be"
-    _answer(verdict, ok)
+    answered(verdict, ok)
 
 
-class _Trace(click.Command):
-    """Its help lists the commands; ``trace NAME --help`` shows one, with an example."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.obj = next((arg for arg in args if not arg.startswith("-")), None)
-        return super().parse_args(ctx, args)
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from kernbench.replay.commands import help_of
-
-        formatter.write("\n" + "\n".join(help_of(ctx.obj).lines(100)) + "\n")
-
-
-@main.command(cls=_Trace, context_settings={"ignore_unknown_options": True})
-@click.argument("name")
-@click.argument("file", type=click.Path())
-@click.argument("args", nargs=-1)
-@click.option(
-    "--op", type=int, help="Position in the op log to answer for (default: the last)."
-)
-@click.option("-o", "--out", help="The last argument: what `cut` and `export` write.")
-@_json
-@click.option("--width", default=100, show_default=True, help="Columns of the text.")
-@_plugins
-@click.option(
-    "--any-source", is_flag=True,
-    help="--prove: let the bench's source be another by now.",
-)  # fmt: skip
-def trace(
-    name: str,
-    file: str,
-    args: Texts,
-    op: int | None,
-    out: str | None,
-    as_json: bool,
-    width: int,
-    plugins: Texts,
-    any_source: bool,
-) -> None:
-    """Answer a debugger command (info, ops, memory, route, tiles, diff …) on a trace
-    FILE.
-
-    ``--name VALUE`` gives the argument NAME. `ops` without COUNT and --op prints all
-    ops as it finds them, with --json an object a line. `whatif`, `bound` and `hazards`
-    take --prove, which runs the trace again. Exit code 1: a verdict is bad (verify,
-    outputs, check, compare, bound --prove) or hazards were found.
-    """
-    from kernbench.replay import ReplaySession
-    from kernbench.replay.commands import parse
-    from kernbench.replay.plain import as_data
-    from kernbench.replay.text import as_text
-    from kernbench.trace import Trace
-
-    session = ReplaySession(Trace.open(file))
-    session.goto(len(session) - 1 if op is None else op)
-    words = [name, *args]
-    if out is not None:
-        words.append(out)
-    call = parse(words)
-    pages = None
-    if op is None and call.command.pages is not None:
-        pages = call.command.pages(session.index, call.args)
-    if pages is None:
-        with interruptible(), ExitStack() as stack:  # it may write a file
-            session.index.rerun = _rerun_of(
-                session.trace, stack, plugins=plugins, any_source=any_source
-            )
-            answer = session.call(call)
-        text = _json_text(as_data(answer)) if as_json else as_text(answer, width)
-        _answer(text, getattr(answer, "ok", True))
-    for number, page in enumerate(pages):
-        if as_json:
-            lines = [_json_text(as_data(row)) for row in page.rows]
-        else:
-            whole = as_text(page, width).splitlines()
-            heads = 2 if number else 1
-            lines = whole[heads:] or whole
-        if lines:
-            say("\n".join(lines))
-
-
-def _rerun_of(trace: "Trace", stack: ExitStack, **options: Any) -> "Rerun":
-    """What runs a trace again to prove something; the new traces last as ``stack``.
-
-    The simulator is imported when it is first called.
-    """
-
-    @cache
-    def proofs() -> "Proofs":
-        from kernbench.runtime_api.proofs import Proofs
-
-        folder = stack.enter_context(TemporaryDirectory())
-        progress = stack.enter_context(_shown_progress())
-        return Proofs(trace, Path(folder), progress, **options)
-
-    return lambda spec, delays: proofs().run(_fields(tuple(spec)), delays)
-
-
-def _json_text(data: Any) -> str:
-    """Data as JSON of visible characters: json itself lets DEL pass as it is."""
-    return json.dumps(data).replace("\x7f", "\\u007f")
-
-
-def _answer(text: str, ok: bool) -> NoReturn:
-    """Print an answer; exit 1 where data differ or a goal is not met."""
-    say(text)
-    sys.exit(0 if ok else 1)
-
-
-def _pairs(option: str, texts: Texts) -> dict[str, str]:
-    for text in texts:
-        if text.find("=") < 1:
-            raise UsageError(f"{option} {text!r}: must be KEY=VALUE")
-    return dict(text.split("=", 1) for text in texts)
-
-
-def _fields(texts: Texts) -> dict[str, Any]:
-    """What ``--spec`` sets, by field."""
-    return {key: _scalar(key, text) for key, text in _pairs("--spec", texts).items()}
-
-
-def _scalar(key: str, text: str) -> Any:
-    """The value of a field as a YAML file has it."""
-    import yaml
-
-    value: Any = []
-    with suppress(yaml.YAMLError, ValueError, RecursionError):
-        value = yaml.safe_load(text)
-    if isinstance(value, list | dict):
-        raise UsageError(
-            f"--spec {key}={text}: must be one YAML value, as 2, 1.5 or ring_1d"
-        )
-    return value
-
-
-def _delay(op: str, time_text: str) -> tuple[int, float]:
-    """The position and the ns of ``--delay 'op 5' 100ns``."""
-    from kernbench.replay.expr import parse_count, parse_time
-
-    try:
-        return parse_count(op.removeprefix("op").strip()), parse_time(time_text)
-    except UsageError as error:
-        raise UsageError(f"--delay {op!r} {time_text}: {error}") from None
-
-
-@contextmanager
-def _shown_progress() -> Iterator[Callable[[str, int, str], None] | None]:
-    """How far a run is, on a line of stderr that is wiped when it has ended."""
-    progress = _progress()
-    try:
-        yield progress
-    finally:
-        if progress is not None:
-            with suppress(OSError):
-                click.echo("\r\033[K", err=True, nl=False)
-
-
-@contextmanager
-def _reported_progress() -> Iterator[Callable[[str, int, str], None]]:
-    """How far a run is, ten lines of JSON a second on stderr, for who has started it.
-
-    When that has closed stdin, or is no more, this process gets a SIGTERM.
-    """
-    Thread(target=_end_with_stdin, daemon=True).start()
-    last = -math.inf
-
-    def report(text: str, count: int, unit: str) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= _REPORT_S:
-            last = now
-            line = {"progress": text, "count": count, "unit": unit}
-            with suppress(OSError):  # nobody listens any more
-                click.echo(_json_text(line), err=True)
-
-    yield report
-
-
-def _end_with_stdin() -> None:
-    """Wait until stdin is closed; then end as on SIGTERM. Runs in a thread."""
-    with suppress(OSError):  # it was closed from the beginning
-        while os.read(0, 1 << 12):
-            pass
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _progress() -> Callable[[str, int, str], None] | None:
-    """Rewrites one line on stderr once a second; None where stderr is no terminal."""
-    if not sys.stderr.isatty():
-        return None
-    shown = last = time.monotonic()
-    since: dict[str, float] = {}
-
-    def show(text: str, count: int, unit: str) -> None:
-        nonlocal shown, last
-        before, last = last, time.monotonic()
-        passed = last - since.setdefault(unit, before)
-        if last - shown >= 1:
-            shown = last
-            rate = count / max(passed, 1e-9)
-            line = visible(f"{text}, {rate:,.0f} {unit}/s")
-            with suppress(OSError):  # a terminal that is gone ends no run
-                click.echo(f"\r{line}\033[K\r", err=True, nl=False)
-
-    return show
+main.add_command(trace)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
@@ -43,6 +45,37 @@ def say(text: str, err: bool = False) -> None:
     click.echo(visible_text(text), err=err)
 
 
+@contextmanager
+def shown_share(what: str) -> Iterator[Callable[[float], None]]:
+    """What is given the share that is done of some work, 0 to 1, and shows it.
+
+    It is a line of stderr, written once a second and wiped at the end; nothing is shown
+    of work that takes less, nor where stderr is no terminal.
+    """
+    if not sys.stderr.isatty():
+        yield _show_nothing
+        return
+    shown = time.monotonic()
+
+    def show(done: float) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        if now - shown >= 1:
+            shown = now
+            with suppress(OSError):  # a terminal that is gone ends no work
+                click.echo(f"\r{what} {done:.0%}\033[K\r", err=True, nl=False)
+
+    try:
+        yield show
+    finally:
+        with suppress(OSError):
+            click.echo("\r\033[K", err=True, nl=False)
+
+
+def _show_nothing(done: float) -> None:
+    """Takes a share that nobody sees."""
+
+
 def drop_stdout() -> None:
     """Let what stdout still holds go nowhere, as it is flushed at the exit."""
     with suppress(ValueError):
@@ -50,13 +83,13 @@ def drop_stdout() -> None:
 
 
 def _end_if_stdout_fails() -> None:
-    """Say in a line why stdout fails, and exit 1; does nothing if it does not fail."""
+    """Say in a line why stdout fails, and exit 2; does nothing if it does not fail."""
     reason = _why_stdout_fails()
     if reason is None:
         return
     print(f"error: cannot write the standard output: {reason}", file=sys.stderr)
     drop_stdout()
-    sys.exit(1)
+    sys.exit(2)
 
 
 def _why_stdout_fails() -> str | None:

@@ -1,7 +1,10 @@
 """The one tree of errors; every message carries the values and says what to do.
 
-KernbenchError          itself: what a bench raised, with its line; a trace that
-│                       cannot be written
+KernbenchError          itself: what a bench raised, with its line; a trace that was
+│                       cut off as it was written
+├── RefusedError        what cannot be begun: a file that cannot be opened or written,
+│                       a question that this trace cannot answer, a run that cannot
+│                       be repeated
 ├── UsageError          an unknown bench, --set key, command or registry entry; a
 │                       size out of range
 ├── TopologyError       a topology file: path, line and field, with the valid names
@@ -19,19 +22,35 @@ KernbenchError          itself: what a bench raised, with its line; a trace that
 ├── TraceFormatError    a trace file: offset and frame
 └── VerificationError   data differ from their reference, or cannot be compared
                         with it
+
+A program that ends with one of them exits with its ``exit_code``, as grep and diff do:
+1 where something ran and the answer is bad, 2 where nothing ran or could be read.
 """
 
 
 class KernbenchError(Exception):
     """Root of all errors that kernbench raises on purpose."""
 
+    exit_code = 1
+    """What a program ends with."""
+
+
+class RefusedError(KernbenchError):
+    """What is asked for cannot be begun, as things are; says what to change."""
+
+    exit_code = 2
+
 
 class UsageError(KernbenchError):
     """A name or value that the user gave is not valid; the message lists what is."""
 
+    exit_code = 2
+
 
 class TopologyError(KernbenchError):
     """A topology file or spec is wrong; names file, line and path of the field."""
+
+    exit_code = 2
 
 
 class RoutingError(KernbenchError):
@@ -71,6 +90,8 @@ class LimitError(KernbenchError):
 
 class TraceFormatError(KernbenchError):
     """A trace file is not one, or is damaged; names the offset and the frame."""
+
+    exit_code = 2
 
 
 class VerificationError(KernbenchError):

@@ -89,6 +89,8 @@ OP_CASES = {
     "argmax": OpCase((Y,), 0, np.argmax, selects=True),
     "argmin": OpCase((Y,), 1, np.argmin, selects=True),
     "cumsum": OpCase((Y,), [2, 1, 1.5], cumsum),
+    "sort": OpCase((Y,), [-1, 0.5, 2], np.sort),
+    "gather": OpCase((X, np.array([2, 0, 2])), [4, 0.25, 4], np.take_along_axis),
     "softmax": OpCase(
         (X,),
         np.exp([0.25, 1, 4]) / np.exp([0.25, 1, 4]).sum(),

@@ -18,7 +18,8 @@ from child_signals import reset_signals
 from click.testing import CliRunner
 
 from kernbench.benches import SHIPPED
-from kernbench.cli import _progress, main
+from kernbench.cli import main
+from kernbench.shell.options import terminal_progress
 from kernbench.topology import TopologySpec, load_spec
 from kernbench.trace import Trace
 
@@ -320,8 +321,8 @@ def test_progress_is_a_line_a_second_with_the_rate_of_its_phase(monkeypatch):
     terminal.isatty = lambda: True
     monkeypatch.setattr(sys, "stderr", terminal)
     clock = iter([0.0, 0.5, 2.0, 2.5, 4.0, 4.0, 5.0])
-    monkeypatch.setattr("kernbench.cli.time.monotonic", lambda: next(clock))
-    show = _progress()
+    monkeypatch.setattr("kernbench.shell.options.time.monotonic", lambda: next(clock))
+    show = terminal_progress()
     for count in (10, 40, 50):
         show("a", count, "events")
     for count in (0, 7, 9):
@@ -336,7 +337,7 @@ def test_progress_is_a_line_a_second_with_the_rate_of_its_phase(monkeypatch):
 
 def test_there_is_no_progress_in_a_pipe(monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert _progress() is None
+    assert terminal_progress() is None
 
 
 def test_info_prints_a_whole_topology_to_start_from(tmp_path):
@@ -367,7 +368,7 @@ def test_info_describes_a_machine(tmp_path):
 @pytest.mark.parametrize(
     ("args", "code", "parts"),
     [
-        (["run", "matmull"], 2, ["'matmull'", "valid: ", " matmul, "]),
+        (["run", "matmull"], 2, ["'matmull'", "did you mean matmul or"]),
         (["run", "matmul", "--set", "q=3"], 2, ["'q'", "valid: m, k, n"]),
         (["run", "matmul", "--set", "m=0"], 2, ["m=0", "at least 1"]),
         (["run", "matmul", "--set", "k=-4"], 2, ["k=-4", "at least 1"]),
@@ -379,25 +380,25 @@ def test_info_describes_a_machine(tmp_path):
         (["run"], 2, ["Missing argument 'BENCH'", "--help"]),
         (["run", "matmul", "--sed", "3"], 2, ["No such option '--sed'", "--seed"]),
         (["runs"], 2, ["No such command 'runs'"]),
-        (["run", "matmul", "--topology", "nowhere.yaml"], 1, ["nowhere.yaml"]),
+        (["run", "matmul", "--topology", "nowhere.yaml"], 2, ["nowhere.yaml"]),
         (
             ["run", "matmul", "--spec", "clock=2"],
-            1,
+            2,
             ["--spec clock: unknown field", "clock_ghz"],
         ),
         (
             ["run", "matmul", "--spec", "count=2"],
-            1,
+            2,
             ["sips.count", "io.count", "more of it"],
         ),
         (
             ["run", "matmul", "--spec", "pe.clock_ghz=-1"],
-            1,
+            2,
             ["pe.clock_ghz: must be a number"],
         ),
         (
             ["run", "matmul", "--spec", "pe.clock_ghz=fast"],
-            1,
+            2,
             ["pe.clock_ghz: must", "'fast'"],
         ),
         (
@@ -418,7 +419,7 @@ def test_info_describes_a_machine(tmp_path):
         (["run", "matmul", "--spec", "pe.clock_ghz=" + "[" * 5000], 2, ["one YAML"]),
         (
             ["run", "matmul", "--spec", "issue_cycles=0x" + "f" * 5000],
-            1,
+            2,
             ["issue_cycles: must be", "0xfff", "… (5,002 characters)"],
         ),
         (["run", "matmul", "--seed", "-1"], 2, ["seed -1: must be from 0 to 2^64 - 1"]),
@@ -443,7 +444,7 @@ def test_a_trace_in_a_missing_directory_is_one_line(tmp_path):
         "run", "matmul", *SMALL, "--trace", str(tmp_path / "no" / "out.msgpack")
     )
     lines = result.stderr.splitlines()
-    assert (result.exit_code, len(lines)) == (1, 1)
+    assert (result.exit_code, len(lines)) == (2, 1)
     assert str(tmp_path / "no") in lines[0]
 
 

@@ -168,7 +168,7 @@ def test_an_error_of_a_topology_shows_what_the_file_says(tmp_path) -> None:
     path = tmp_path / "topology.yaml"
     path.write_text(json.dumps({HOSTILE: 1}), encoding="utf-8")
     result = kernbench("info", "--topology", path)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert_harmless(result)
 
 

@@ -151,7 +151,7 @@ def test_a_hostile_topology_is_one_short_line(tmp_path, name, command):
     args = ["matmul"] if command == "run" else []
     result = kernbench(command, *args, "--topology", file)
     (line,) = result.stderr.splitlines()
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert error in line
     assert len(line) < 1000
 
@@ -187,4 +187,4 @@ def test_a_full_disk_behind_stdout_is_one_line(program, unbuffered):
         )
     why = "No space left on device"
     assert end.stderr == f"error: cannot write the standard output: {why}\n"
-    assert end.returncode == 1
+    assert end.returncode == 2

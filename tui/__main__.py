@@ -21,16 +21,19 @@ import click
 
 import kernbench
 from kernbench.console import Program, drop_stdout, say
-from kernbench.errors import KernbenchError
+from kernbench.errors import KernbenchError, RefusedError
 from kernbench.visible import guard_tracebacks
 from tui import guardian
-from tui.terminal import info_lines, is_terminal, utf8_locale
+from tui.terminal import info_lines, is_terminal, named_driver, utf8_locale
+from tui.themes import THEMES, chosen
 
 if TYPE_CHECKING:
     from kernbench.replay import ReplaySession
     from kernbench.trace.frames import OnFrame
     from tui.app import KernbenchApp
+    from tui.follow import RunFile
 
+THEME_NAMES = tuple(THEMES)
 _DEMO = "matmul.msgpack"
 _USAGE = "usage: kernbench-tui FILE, or --demo for the bundled trace; --help has more"
 _HINT = "hint: no terminal here; --script FILE runs commands"
@@ -56,6 +59,21 @@ _COMMENT = re.compile(r"^\s*#.*|\s#\s.*|\s#$")
 )
 @click.option("--ascii", "plain", is_flag=True, help="Draw with ASCII characters only.")
 @click.option(
+    "--follow", is_flag=True, help="Show a run while it goes on and writes FILE."
+)
+@click.option(
+    "--serve",
+    is_flag=False,
+    flag_value="",
+    metavar="[PORT]",
+    help="Show it in a browser of this machine, at 127.0.0.1:PORT (default: 8000).",
+)
+@click.option(
+    "--theme",
+    type=click.Choice(THEME_NAMES),
+    help="Colours (default: dark; NO_COLOR: none; of 16 colours the terminal's own).",
+)
+@click.option(
     "--info", is_flag=True, help="Print versions, paths and what the terminal can do."
 )
 def main(
@@ -64,6 +82,9 @@ def main(
     script: str | None,
     op: int | None,
     plain: bool,
+    follow: bool,
+    serve: str | None,
+    theme: str | None,
     info: bool,
 ) -> None:
     """Replay a trace FILE: what happened, when, with which data, and why it is slow
@@ -78,17 +99,28 @@ def main(
             path = Path(file)
         elif demo and file is None:
             path = demo_path()
-        ascii_only = plain or not utf8_locale(os.environ)
+        driver = named_driver(os.environ)
+        ascii_only = plain
+        if not driver:
+            ascii_only = plain or not utf8_locale(os.environ)
+        if follow and (path is None or script is not None):
+            raise click.UsageError("--follow shows a run: it takes FILE, no --script")
         if info:
             say("\n".join(info_lines(os.environ)))
-        elif script is None and is_terminal(os.environ):
-            show(path, op, ascii_only)
+        elif serve is not None:
+            if script is not None:
+                raise click.UsageError("--serve shows a screen, --script has none")
+            serve_screen(serve, path, op, plain, follow, theme)
+        elif script is None and (driver or is_terminal(os.environ)):
+            show(path, op, ascii_only, follow, chosen(theme, os.environ))
         elif path is None:
             say(_USAGE, err=True)
             sys.exit(2)
         elif script is not None:
             run_script(open_session(path, op), script)
         else:
+            if follow:
+                path = file_of_run(path).now
             print_screen(open_session(path, op), path.name, ascii_only)
             say(_HINT, err=True)
         sys.stdout.flush()
@@ -99,19 +131,84 @@ def main(
         sys.exit(130)
     except KernbenchError as error:
         say(f"error: {error}", err=True)
-        sys.exit(1)
+        sys.exit(error.exit_code)
 
 
-def show(path: Path | None, op: int | None, ascii_only: bool) -> None:
+def serve_screen(
+    port_text: str,
+    path: Path | None,
+    op: int | None,
+    ascii_only: bool,
+    follow: bool,
+    theme: str | None,
+) -> None:
+    """Show the program in browsers, until Ctrl+C.
+
+    ``port_text`` is what stands behind ``--serve``; "" is nothing. It is the FILE if
+    none is given otherwise and it is no number. KernbenchError says what is missing:
+    the file, the port, or textual-serve.
+    """
+    if path is None and port_text and not port_text.isdecimal():
+        path = Path(port_text)
+        port_text = ""
+    if path is not None:
+        expect_trace(file_of_run(path).now if follow else path)
+    from tui.serve import DEFAULT_PORT, parse_port, serve
+
+    port = DEFAULT_PORT
+    if port_text:
+        port = parse_port(port_text)
+    arguments: list[str] = []
+    name = ""
+    if op is not None:
+        arguments += ["--op", str(op)]
+    if ascii_only:
+        arguments.append("--ascii")
+    if follow:
+        arguments.append("--follow")
+    if theme is not None:
+        arguments += ["--theme", theme]
+    if path is not None:
+        arguments += ["--", str(path)]
+        name = path.name
+    serve(arguments, name, port)
+
+
+def expect_trace(path: Path) -> None:
+    """Raise KernbenchError unless there is a trace at ``path``, by its first frame."""
+    from kernbench.trace.frames import FrameFile
+
+    FrameFile(path, scan=False)
+
+
+def file_of_run(path: Path) -> RunFile:
+    """The file of a run that goes on; KernbenchError if there is none."""
+    from tui.follow import RunFile
+
+    return RunFile(path)
+
+
+def show(
+    path: Path | None,
+    op: int | None,
+    ascii_only: bool,
+    follow: bool,
+    theme: str,
+) -> None:
     """Run the program on the terminal, then end the process.
 
     Without a path the user picks a trace. A bad file raises KernbenchError before the
-    screen is taken. At the end no thread that still computes is waited for.
+    screen is taken; in a browser, where nobody would see that, the program says so
+    where a trace is picked. With ``follow`` a run writes the file. At the end no thread
+    that still computes is waited for.
     """
-    if path is not None:
-        from kernbench.trace.frames import FrameFile
-
-        FrameFile(path, scan=False)
+    in_browser = bool(named_driver(os.environ))
+    run = None
+    if path is not None and follow:
+        run = file_of_run(path)
+        path = run.now
+    if path is not None and not in_browser:
+        expect_trace(path)
     from tui import lifecycle
     from tui.opening import OpeningApp
     from tui.state import recent
@@ -123,7 +220,21 @@ def show(path: Path | None, op: int | None, ascii_only: bool) -> None:
     def read(path: Path, on_frame: OnFrame) -> ReplaySession:
         return open_session(path, op, on_frame)
 
-    app = OpeningApp(path, paths, read, ascii_only, stay=op is not None)
+    stay = op is not None
+    if run is not None:
+        from tui.follow import FollowingApp
+
+        app: OpeningApp = FollowingApp(run, read, ascii_only, stay, theme)
+    else:
+        app = OpeningApp(
+            path,
+            paths,
+            read,
+            ascii_only,
+            stay,
+            offer_others=in_browser,
+            theme=theme,
+        )
     code = lifecycle.run(app)
     with suppress(OSError):  # the terminal may be gone; the exit code says so
         if app.failure:
@@ -175,7 +286,7 @@ def demo_path() -> Path:
     """Return the path of the bundled trace of a matmul; KernbenchError without one."""
     path = _bundled_folder() / _DEMO
     if not path.is_file():
-        raise KernbenchError(
+        raise RefusedError(
             f"no bundled {_DEMO}; record one: kernbench run matmul --trace FILE"
         )
     return path
@@ -194,12 +305,12 @@ def open_session(
     from kernbench.trace.frames import ignore_frame
 
     if path.is_dir():
-        raise KernbenchError(f"{path}: is a directory; give a trace file")
+        raise RefusedError(f"{path}: is a directory; give a trace file")
     try:
         trace = Trace.open(path, on_frame or ignore_frame)
         session = ReplaySession(trace)
     except OSError as error:
-        raise KernbenchError(f"{path}: {error.strerror or error}") from None
+        raise RefusedError(f"{path}: {error.strerror or error}") from None
     if op is None:
         launch_start, _ = session.launch_window()
         first = session.index.ops.started_before(launch_start)
@@ -216,7 +327,7 @@ def run_script(session: ReplaySession, script: str) -> None:
     try:
         text = _script_text(script)
     except (OSError, UnicodeDecodeError) as error:
-        raise KernbenchError(f"{script}: cannot be read as a script: {error}") from None
+        raise RefusedError(f"{script}: cannot be read as a script: {error}") from None
     # What writes a file is to clean up after Ctrl-C; until here it ended at once.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -244,7 +355,8 @@ def answer(session: ReplaySession, lines: Iterable[str]) -> None:
         try:
             say(as_text(session.run_line(command)))
         except KernbenchError as error:
-            raise KernbenchError(f"{error}; line {number}: {command}") from None
+            where = f"{error}; line {number}: {command}"
+            raise type(error)(where) from None
 
 
 if __name__ == "__main__":

@@ -141,6 +141,7 @@ ACTIONS: tuple[Action, ...] = (
     _move("begin", "F", "to the first stage of this tile", FIRST()),
     _move("first", "g", "first op", GOTO(op=0)),
     _move("last", "G", "last op", GOTO(op="end")),
+    _move("live", "L", "stay on the end of a run that goes on", Own("live")),
     _move("widen", "u", "widen the focus: PE, cube, SIP, machine", WIDEN(n=1)),
     _move("narrow", "d", "narrow the focus", WIDEN(n=-1)),
     _move("mark", "m", "set a mark: m and a letter", Own("letter", ("mark",))),

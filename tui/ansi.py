@@ -10,11 +10,13 @@ rest of ``tui`` to that. When a release renames one of them, it is mended here.
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from importlib import import_module
 from operator import is_not, ne, or_
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
@@ -27,13 +29,17 @@ from textual import events
 from textual._compositor import CompositorUpdate
 from textual.app import App
 from textual.command import CommandPalette
+from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Input
 
+from kernbench.errors import KernbenchError
 from kernbench.visible import visible
 from tui.guardian import TAKEN
+from tui.terminal import DRIVER_VARIABLE, named_driver
+from tui.themes import XTERM
 
 if TYPE_CHECKING:
     from textual.strip import Strip
@@ -89,9 +95,16 @@ def ink_of(style: Style, system: ColorSystem | None) -> Ink:
 
 
 def _colour_codes(color: Color | None, system: ColorSystem, foreground: bool) -> str:
-    """Return the SGR parameters of a colour; none for the terminal's own."""
+    """Return the SGR parameters of a colour; none for the terminal's own.
+
+    Of 256 colours that is taken which the theme has chosen for this one, if it did.
+    """
     if color is None:
         return ""
+    if system is ColorSystem.EIGHT_BIT and color.triplet is not None:
+        number = XTERM.get(color.triplet.hex)
+        if number is not None:
+            color = Color.from_ansi(number)
     return ";".join(color.downgrade(system).get_ansi_codes(foreground))
 
 
@@ -367,7 +380,7 @@ def screen_strips(screen: Screen[Any]) -> Sequence[Strip]:
 # -- base classes over private parts of Textual ------------------------------------
 
 
-class AnnouncingDriver(LinuxDriver):
+class KeyAnnouncer(Driver):
     """Announces a key to the App as soon as it is read, from the thread that reads.
 
     The App's own thread may be busy for some time before it gets to the key.
@@ -378,6 +391,10 @@ class AnnouncingDriver(LinuxDriver):
         if isinstance(message, events.Key):
             cast(DiffApp, self._app).on_key_read()
         super().send_message(message)
+
+
+class TerminalDriver(KeyAnnouncer, LinuxDriver):
+    """Draws on the terminal, and says in TAKEN while it has it."""
 
     def start_application_mode(self) -> None:
         """Take the terminal, and let the process that waits know it before."""
@@ -410,6 +427,26 @@ class AnnouncingDriver(LinuxDriver):
         super()._sigcont_application()
 
 
+def driver_named(name: str) -> type[Driver]:
+    """Return the driver ``module:Class``, as a class that announces keys.
+
+    KernbenchError says why there is none of that name.
+    """
+    module, _, symbol = name.partition(":")
+    try:
+        found = getattr(import_module(module), symbol)
+        if not issubclass(found, Driver):
+            raise TypeError("it is no driver of Textual")
+    except (ImportError, AttributeError, TypeError, ValueError) as why:
+        raise KernbenchError(
+            f"{DRIVER_VARIABLE}={name}: {why}; unset it, or name one, as "
+            "textual.drivers.web_driver:WebDriver"
+        ) from None
+    if found is LinuxDriver:
+        return TerminalDriver
+    return type(f"Announcing{symbol}", (KeyAnnouncer, found), {})
+
+
 class DiffApp(App[None], inherit_bindings=False):
     """An App that writes only cells that differ, and that has hooks Textual has not.
 
@@ -420,7 +457,11 @@ class DiffApp(App[None], inherit_bindings=False):
     ENABLE_COMMAND_PALETTE = False  # ours is opened by an action of the table
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(driver_class=AnnouncingDriver, **options)
+        driver: type[Driver] = TerminalDriver
+        named = named_driver(os.environ)
+        if named:
+            driver = driver_named(named)
+        super().__init__(driver_class=driver, **options)
         self.cells = ScreenDiff()
         self.ending = False
 

@@ -17,6 +17,7 @@ from textual.command import CommandInput, DiscoveryHit, Hit, Hits, Provider
 from textual.screen import Screen
 from textual.theme import BUILTIN_THEMES, Theme
 
+from tui import themes
 from tui.ansi import SteadyPalette
 from tui.lifecycle import TerminalApp
 
@@ -25,16 +26,23 @@ if TYPE_CHECKING:
     from tui.keymap import Keymap
     from tui.screens.debugger import DebuggerScreen
 
-THEME = Theme(
-    "kernbench",
-    primary="#56b4e9",
-    foreground="#d8dee6",
-    background="#10161d",
-    surface="#1a222c",
-)
-
 # Textual's theme of the terminal's own colours, by its name from 8.2.5 on, and before.
 _OWN_COLOURS = "ansi-dark" if "ansi-dark" in BUILTIN_THEMES else "textual-ansi"
+
+
+def _textual_theme(theme: themes.Theme) -> Theme:
+    """One of our themes as Textual's widgets use it."""
+    colours = theme.colours
+    return Theme(
+        f"kernbench-{theme.name}",
+        primary=colours["lit"],
+        warning=colours["mark"],
+        error=colours["alarm"],
+        foreground=colours["ink"],
+        background=colours["paper"],
+        surface=colours["off"],
+        dark=theme.name != "light",
+    )
 
 
 class Words(Provider):
@@ -76,7 +84,8 @@ class Palette(SteadyPalette):
 
 
 class KernbenchApp(TerminalApp):
-    """One session on one screen; without colours where NO_COLOR is set.
+    """One session on one screen, in the theme of that name; without colours where
+    NO_COLOR is set.
 
     ``debugger`` is the screen of the session. There is none before a trace is read.
     ``came_from`` is the trace that was shown before this one, if there was another.
@@ -93,12 +102,18 @@ class KernbenchApp(TerminalApp):
         name: str,
         ascii_only: bool = False,
         keymap: Keymap | None = None,
+        theme: str = "dark",
     ) -> None:
-        without_colours = "NO_COLOR" in os.environ
+        if "NO_COLOR" in os.environ:
+            theme = "none"
+        self.colours = themes.THEMES[theme]
         # The theme has to be chosen before App.__init__, or it is black on black.
-        super().__init__(ansi_color=True if without_colours else None)
-        self.register_theme(THEME)
-        self.theme = _OWN_COLOURS if without_colours else THEME.name
+        super().__init__(ansi_color=None if self.colours.has_colours else True)
+        if self.colours.has_colours:
+            self.register_theme(_textual_theme(self.colours))
+            self.theme = f"kernbench-{theme}"
+        else:
+            self.theme = _OWN_COLOURS
         self.animation_level = "none"
         self._own_keymap = keymap
         self.trace_name = name
@@ -130,11 +145,14 @@ class KernbenchApp(TerminalApp):
     def screen_of(self, session: ReplaySession) -> DebuggerScreen:
         """Return a new screen on a session, and note the hash of its trace."""
         # Heavy, so not imported before the first frame.
-        from tui.draw import ASCII, UNICODE
+        from tui.draw import ASCII, UNICODE, use_theme
         from tui.screens.debugger import DebuggerScreen
 
+        use_theme(self.colours)
         self.opened = session.trace.fingerprint()
         glyphs = ASCII if self.ascii_only else UNICODE
+        if self.colours.name == "none":
+            glyphs = glyphs._replace(coloured=False)
         return DebuggerScreen(session, self.trace_name, glyphs, self.keymap)
 
     async def on_event(self, event: events.Event) -> None:
@@ -189,6 +207,15 @@ class KernbenchApp(TerminalApp):
         self.came_from = self.debugger.desk.index.trace.path
         self.trace_name = session.trace.path.name
         self.reopen(session)
+
+    @property
+    def run_note(self) -> str:
+        """A word for how a run stands that goes on; empty: none is followed."""
+        return ""
+
+    def stay_on_end(self) -> str:
+        """Stay on the last op of a run that goes on; why not, if so."""
+        return "no run is followed: kernbench-tui --follow FILE does"
 
     def action_command_palette(self) -> None:
         """Open the palette."""

@@ -15,39 +15,19 @@ from textual.strip import Strip
 from kernbench.replay.arrays import Array as Array
 from kernbench.replay.arrays import Ints as Ints
 from kernbench.visible import visible
+from tui.themes import THEMES, Theme
 
 Run = tuple[str, str]  # text, name of a style
 Line = list[Run]
 
-INK, PAPER = "#d8dee6", "#10161d"
-# after Okabe and Ito: none is told from another by red against green; all are legible
-# on PAPER, and below black
-_PALETTE = "#e69f00 #f0e442 #0072b2 #56b4e9 #cc79a7 #00b894 #a0a0a0 #9a5b00 #707070"
-_CLASSES = dict(zip("GMRWFSHC?", _PALETTE.split(), strict=True))
-_BLUE, _AMBER, _BLACK = "#56b4e9", "#ffb000", "#000000"
-_STYLES = {
-    "": Style(),
-    "dim": Style(color="#8a94a0"),
-    "rule": Style(color="#5f6b78"),
-    "title": Style(color="#9fb4c8"),
-    "frame": Style(color=_BLUE),
-    "active": Style(color=_BLACK, bgcolor=_BLUE, bold=True),
-    "here": Style(bold=True, reverse=True),
-    "pick": Style(bold=True, underline=True),
-    "flight": Style(color=_BLUE),
-    "mark": Style(color=_AMBER, bold=True),
-    "bad": Style(color=_BLACK, bgcolor=_AMBER, bold=True),
-    "bold": Style(bold=True),
-}
-_HEAT = "#41658c #4a7bab #5f93c3 #83add0 #b3b7b0 #d3b274 #ecad3a #ffb000"
-_STYLES |= {f"heat{i}": Style(color=on) for i, on in enumerate(_HEAT.split())}
-for _letter, _on in _CLASSES.items():  # full, less than half, under the cursor
-    _full = Style(color=_BLACK, bgcolor=_on)
-    _STYLES |= {_letter.lower(): Style(color=_on), _letter: _full}
-    _STYLES[f"{_letter}|"] = _full + Style(reverse=True, bold=True)
-STYLES = {
-    name: Style(color=INK, bgcolor=PAPER) + style for name, style in _STYLES.items()
-}
+STYLES: dict[str, Style] = dict(THEMES["dark"].styles)
+"""The styles of the theme in use, by the names that lines use."""
+
+
+def use_theme(theme: Theme) -> None:
+    """Draw in another theme; called before the first line is drawn."""
+    STYLES.clear()
+    STYLES.update(theme.styles)
 
 
 class Glyphs(NamedTuple):
@@ -63,6 +43,13 @@ class Glyphs(NamedTuple):
     heads: str  # of arrows up, right, down, left
     ramp: str = "▁▂▃▄▅▆▇█"  # from little to much
     corners: str = "╭╮╰╯"  # of borders: upper left and right, lower left and right
+    part: str = "▏▎▍▌▋▊▉"  # of a cell from its left, by eighths; empty: no parts
+    edge: str = "▏"  # where a slice begins
+    ends: str = "▌▐"  # around the slice of the cursor
+    thin_ends: str = "▎▕"  # around those that it is linked to
+    dots: str = "┈"  # of a line where something waits
+    fold: str = "▾▸"  # of a group that is open, and folded
+    coloured: bool = True  # slices have grounds; else they stand in brackets
 
 
 UNICODE = Glyphs(
@@ -79,6 +66,12 @@ ASCII = Glyphs(
     "^>v<",
     ".:-=+*%@",
     "++++",
+    "",
+    "|",
+    "[]",
+    "<>",
+    ".",
+    "-+",
 )
 
 

@@ -9,7 +9,8 @@ Both are in one process group, so a shell and the terminal treat them as one job
 the parent alone is sent it passes on. It stops when the child has stopped, and
 continues it. The child learns from LIFELINE that the parent is gone, and ends.
 
-Without a terminal, or where only text is asked for, there is one process.
+Without a terminal, or where only text is asked for, there is one process. So it is
+where TEXTUAL_DRIVER names who draws: then the terminal, if any, is not this program's.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from contextlib import suppress
 from threading import Thread
 from typing import Any, NoReturn
 
-from tui.terminal import RESET, is_terminal
+from tui.terminal import RESET, is_terminal, named_driver
 
 TAKEN = mmap.mmap(-1, 1)
 """A byte that both processes see: 1 while the child has taken the terminal."""
@@ -32,8 +33,8 @@ TAKEN = mmap.mmap(-1, 1)
 LIFELINE = os.pipe()
 """The child reads from its first end, which hangs up when the parent is gone."""
 
-# With one of these nothing is drawn.
-_TEXT_ONLY = ("--script", "--info", "--version", "--help", "-h")
+# With one of these nothing is drawn here.
+_TEXT_ONLY = ("--script", "--info", "--version", "--help", "-h", "--serve")
 _PASSED_ON = {
     signal.SIGTERM,
     signal.SIGHUP,
@@ -53,7 +54,8 @@ _REASONS: dict[int, str] = {
 def main() -> None:
     """Run ``kernbench-tui``: with a parent that waits, if it draws on a terminal."""
     text_only = any(word.startswith(_TEXT_ONLY) for word in sys.argv[1:])
-    if is_terminal(os.environ) and not text_only:
+    on_terminal = is_terminal(os.environ) and not named_driver(os.environ)
+    if on_terminal and not text_only:
         stand_by()
     from tui.__main__ import main
 

@@ -130,8 +130,9 @@ class TerminalApp(DiffApp, inherit_bindings=False):
     ``past`` has what the user did last, ``opened`` the hash of the trace, and ``crash``
     the traceback of what ended the program; these go into a crash report.
 
-    ``attributes`` is what termios says of the terminal as it was found. It is empty in
-    a test, where the App has no terminal of its own: then no signal is handled.
+    ``is_program`` says that the App has the process for itself. In a test it has not:
+    then no signal is handled. ``attributes`` is what termios says of the terminal as it
+    was found; it is empty where there is none, as in a browser.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -139,6 +140,7 @@ class TerminalApp(DiffApp, inherit_bindings=False):
         self.past: deque[str] = deque(maxlen=50)  # actions, command lines, clicks
         self.crash = ""
         self.opened = "none"
+        self.is_program = False
         self.attributes: list[Any] = []
         self.pending_keys = PendingKeys()
         self._key_acted_on = asyncio.Event()
@@ -212,7 +214,7 @@ class TerminalApp(DiffApp, inherit_bindings=False):
 
     def on_load(self) -> None:
         """Handle signals, and watch the terminal, before the screen is taken."""
-        if not self.attributes:
+        if not self.is_program:
             return
         loop = asyncio.get_running_loop()
 
@@ -233,6 +235,8 @@ class TerminalApp(DiffApp, inherit_bindings=False):
 
     def _wait_for_hangup(self, end: Callable[[int], None]) -> None:
         """Sleep until the terminal or the parent is gone, then end as on SIGHUP.
+
+        In place of a terminal there may be a pipe, from who draws elsewhere.
 
         Runs in a thread. When the parent is gone, the shell soon has the terminal, so
         its modes are restored at once; that needs SIGTTOU blocked.
@@ -283,16 +287,21 @@ def run(app: TerminalApp) -> int:
 
     Of a crash it prints one line on stderr, and writes a report.
     """
-    app.attributes = termios.tcgetattr(0)
+    app.is_program = True
+    reset = ""
+    if os.isatty(0):
+        app.attributes = termios.tcgetattr(0)
+        reset = RESET
     try:
         app.run()
     except Exception:
         app.crash = app.crash or traceback.format_exc()
     if app.crash:
-        app.restore()
+        if app.attributes:
+            app.restore()
         TAKEN[0] = 0  # nobody else is to write behind what is said
         why = visible_text(app.crash).strip().splitlines()[-1]
-        sys.stderr.write(f"{RESET}error: {why}; {visible(report(app))}\n")
+        sys.stderr.write(f"{reset}error: {why}; {visible(report(app))}\n")
         return 1
     return app.return_code or 0
 

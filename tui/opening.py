@@ -28,7 +28,8 @@ class OpeningApp(KernbenchApp):
 
     ``paths`` says of each trace why it is offered. ``read(path, on_frame)`` reads one,
     in a thread. With ``stay`` the cursor stays where ``read`` puts it. ``failure`` says
-    why the program had to end; it is empty if it did not.
+    why the program had to end; it is empty if it did not. It ends if ``path`` cannot be
+    read, unless it is to ``offer_others`` then.
     """
 
     def __init__(
@@ -38,21 +39,23 @@ class OpeningApp(KernbenchApp):
         read: Callable[[Path, OnFrame], ReplaySession],
         ascii_only: bool = False,
         stay: bool = False,
+        offer_others: bool = False,
+        theme: str = "dark",
     ) -> None:
-        super().__init__(None, "", ascii_only)
+        super().__init__(None, "", ascii_only, theme=theme)
         self.failure = ""
         self._first_path = path
         self._read = read
         self._stay = stay
         self._picker: PickerScreen | None = None
-        if path is None:
+        if path is None or offer_others:
             self._picker = PickerScreen(paths, self.open)
 
     def show_first(self) -> None:
         """Show the picker, or how far the trace is read."""
         if self._picker is not None:
             self.push_screen(self._picker)
-        elif self._first_path is not None:
+        if self._first_path is not None:
             self.open(self._first_path)
 
     def open(self, path: Path) -> None:
@@ -114,7 +117,7 @@ class OpeningApp(KernbenchApp):
         """Go back to the picker, which says why; without one the program ends."""
         if self._picker is None:
             self.failure = why
-            self.exit(return_code=1 if why else 0)
+            self.exit(return_code=2 if why else 0)
         else:
             if self.screen is not self._picker:
                 self.pop_screen()

@@ -20,6 +20,7 @@ RESET = (
     "\x1b[<u\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1016l\x1b[?1004l"
     "\x1b[?2004l\x1b[?2048l\x1b[?2026l\x1b[?7h\x1b[?1049l\x1b[?25h\x1b[0m"
 )
+DRIVER_VARIABLE = "TEXTUAL_DRIVER"
 _LIBRARIES = ("textual", "rich", "numpy", "msgpack")
 _VARIABLES = (
     "TERM",
@@ -30,6 +31,7 @@ _VARIABLES = (
     "LANG",
     "TMUX",
     "SSH_TTY",
+    DRIVER_VARIABLE,
 )
 _STREAMS = ("stdin", "stdout", "stderr")  # of file descriptors 0, 1 and 2
 
@@ -42,6 +44,14 @@ def is_terminal(environ: Mapping[str, str]) -> bool:
     if environ.get("TERM", "dumb") == "dumb":
         return False
     return all(os.isatty(fd) for fd in range(len(_STREAMS)))
+
+
+def named_driver(environ: Mapping[str, str]) -> str:
+    """Return the driver of Textual that draws in place of a terminal; "" is none.
+
+    Whoever shows a Textual program elsewhere, as in a browser, names one.
+    """
+    return environ.get(DRIVER_VARIABLE, "")
 
 
 def utf8_locale(environ: Mapping[str, str]) -> bool:

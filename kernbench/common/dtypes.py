@@ -107,6 +107,11 @@ def dtype_name(given: object) -> str:
     return dtype(name).name
 
 
+def is_dtype_name(name: str) -> bool:
+    """Whether it is a dtype's name, ours or another's."""
+    return name in DTYPES or name in OTHER_NAMES
+
+
 def dtype(name: str) -> DType:
     """The row of ``name``; UsageError lists the valid names."""
     try:

@@ -29,8 +29,6 @@ WORDS: dict[str, str] = {
     "make_tensor_descriptor": _SLICE,
     "load_tensor_descriptor": _SLICE,
     "store_tensor_descriptor": "tl.store(y[i0:i1, j0:j1], handle)",
-    "constexpr": "a launch argument is a Python value in the kernel; leave out "
-    "tl.constexpr, or write it as a string: BLOCK: 'tl.constexpr'",
     "atomic_add": "there are no atomics; give each PE its own slice, send the partial "
     "sums with tl.send and tl.recv, and add them on one PE",
     "atomic_max": "there are no atomics; see atomic_add",
@@ -60,10 +58,7 @@ WORDS: dict[str, str] = {
     "join": "store the parts beside each other, and load the whole",
     "split": "tl.slice(x, starts, shape)",
     "interleave": "store with steps: tl.store(y[::2], a); tl.store(y[1::2], b)",
-    "flip": "load in reverse order by pieces, or reverse it on the host",
-    "gather": "load by numbers: for i in handle.tolist(): tl.load(x[i])",
-    "sort": "there is no sort on a PE; tl.max and tl.argmax find the largest",
-    "topk": "tl.max and tl.argmax, once for each",
+    "descending": "tl.flip(tl.sort(x))",
     "histogram": "tl.sum(tl.eq(x, value)) for each value",
     "cumprod": "tl.exp(tl.cumsum(tl.log(x))) of positive numbers",
     "associative_scan": "tl.cumsum",
@@ -94,6 +89,24 @@ WORDS: dict[str, str] = {
     "astype": "tl.cast(x, dtype)",
     "cast": "tl.cast(x, dtype)",
     "item": "int(x) or float(x) of what was loaded",
+    "element_ty": "x.dtype, which is a name, as 'f16'",
+    "stride": "a slice knows its strides: x[i0:i1, j0:j1]",
+    "numel": "x.size of a handle, x.shape of a pointer",
+    "trans": "tl.trans(x)",
+    "keep_dims": "keepdims=True",
+    "return_indices": "tl.argmax or tl.argmin, beside tl.max or tl.min",
+    "dim": "axis=",
+    "math": "tl.exp, tl.log, tl.sqrt …, without math",
+    "libdevice": "tl.exp, tl.log, tl.sqrt …, without libdevice",
+    "%": "of numbers int(x) % n; of blocks x - n * tl.cast(x / n, 'i32')",
+    "//": "of numbers int(x) // n; of blocks tl.cast(x / n, 'i32')",
+    "**": "x * x, or tl.exp(n * tl.log(x))",
+    "&": "of two masks tl.minimum(a, b); of numbers int(a) & int(b)",
+    "|": "of two masks tl.maximum(a, b); of numbers int(a) | int(b)",
+    "^": "of two masks a != b; of numbers int(a) ^ int(b)",
+    "~": "of a mask tl.eq(a, False); of a number ~int(a)",
+    "<<": "x * 2 ** n",
+    ">>": "tl.cast(x / 2 ** n, 'i32') of numbers that are not negative",
     "dot": "tl.dot(a, b), or a @ b",
     # launches and the host
     "num_warps": "a PE is not made of warps; leave it out",
@@ -105,7 +118,10 @@ WORDS: dict[str, str] = {
     "autotune": "kernbench sweep tries the values of a bench's parameters",
     "heuristics": "compute them in the bench, and give them to the kernel",
     "triton": "a kernel is a plain function whose last parameter is tl; leave the "
-    "import out",
+    "import out (for tl.constexpr and tl.float16 outside of kernels: from kernbench "
+    "import tl)",
+    "tl": "a kernel's last parameter is tl; for tl.constexpr outside of kernels: from "
+    "kernbench import tl",
     "torch": "the bench's run(torch) is given it; leave the import out",
     "ones": "torch.full(shape, 1, dtype)",
     "arange": "torch.tensor(np.arange(n), dtype)",
@@ -122,7 +138,10 @@ WORDS: dict[str, str] = {
 
 _SAID = (
     (re.compile(r"unexpected keyword argument '(\w+)'"), ""),
-    (re.compile(r"^name '(\w+)' is not defined"), ""),
+    (re.compile(r"\bname '(\w+)' is not defined"), ""),
+    (re.compile(r"'(?:str|Tensor\w+)' object has no attribute '(\w+)'$"), ""),
+    (re.compile(r"operand type\(s\) for (\S+)( or \w+\(\))?: .*TensorHandle"), ""),
+    (re.compile(r"operand type for unary (\S+): 'TensorHandle'"), ""),
     (re.compile(r"No module named '(\w+)"), ""),
     (re.compile(r"'function' object is not subscriptable"), "grid"),
 )

@@ -6,9 +6,8 @@ lies. One that was moved by some bytes knows no more than its dtype.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 from operator import index as whole_number
 from types import EllipsisType
@@ -121,16 +120,18 @@ class Range(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A part of a slice that lies in one box, and is contiguous in the slice.
+    """The part of a slice that lies in one box.
 
-    It starts at virtual ``va``, and at element ``offset`` of the slice; ``strides`` are
-    in elements, one for each axis of ``shape``.
+    In memory it starts at virtual ``va``, and within the slice, which is row-major, at
+    element ``offset``. ``strides`` and ``within`` say how many elements lie from one
+    index of each axis of ``shape`` to the next, in memory and within the slice.
     """
 
     va: int
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    within: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,63 +176,41 @@ class TensorSlice:
         )
 
     def runs(self) -> Iterator[Run]:
-        """What lies in each box, in order; cut where the slice goes on elsewhere.
-
-        AddressError if boxes do not hold all of it.
-        """
+        """What lies in each box; AddressError if boxes do not hold all of it."""
         found = 0
         for box in self.layout.boxes:
-            for run in self._runs_in(box):
+            run = self._run_in(box)
+            if run is not None:
                 found += prod(run.shape)
                 yield run
         if found != prod(along.extent for along in self.ranges):
             raise AddressError(f"{self!r}: the shards do not hold all of it")
 
-    def _runs_in(self, box: Box) -> Iterator[Run]:
-        """The part that lies in a box, cut into what is contiguous in the slice."""
-        firsts: list[int] = []
-        counts: list[int] = []
-        at = 0
+    def _run_in(self, box: Box) -> Run | None:
+        """The part that lies in a box; None if there is none."""
+        shape: list[int] = []
         strides: list[int] = []
-        stride = 1
+        within: list[int] = []
+        at = 0
+        offset = 0
+        box_stride = 1
+        slice_stride = 1
         axes = zip(self.ranges, box.origin, box.shape, strict=True)
         for along, origin, extent in reversed([*axes]):
+            # the first index of the slice in the box, and the first behind it
             first = max(-(-(origin - along.low) // along.step), 0)
             end = min(-(-(origin + extent - along.low) // along.step), along.extent)
             if end <= first:
-                return
-            firsts.insert(0, first)
-            counts.insert(0, end - first)
-            at += (along.low + first * along.step - origin) * stride
-            strides.insert(0, along.step * stride)
-            stride *= extent
-        whole = [along.extent for along in self.ranges]
-        size = itemsize(self.layout.dtype)
-        outer = _axes_to_cut(counts, whole)
-        for index in product(*(range(counts[axis]) for axis in range(outer))):
-            inner = [first + i for first, i in zip(firsts, index, strict=False)]
-            offset = 0
-            for extent, first in zip(whole, [*inner, *firsts[outer:]], strict=True):
-                offset = offset * extent + first
-            moved = sum(i * by for i, by in zip(index, strides, strict=False))
-            yield Run(
-                box.va + size * (at + moved),
-                offset,
-                tuple(counts[outer:]),
-                tuple(strides[outer:]),
-            )
-
-
-def _axes_to_cut(counts: Sequence[int], whole: Sequence[int]) -> int:
-    """How many outer axes of a block are gone through, so that the rest of it is
-    contiguous in ``whole``.
-    """
-    inner = len(counts)
-    while inner > 0 and counts[inner - 1] == whole[inner - 1]:
-        inner -= 1
-    # of the axis before those that are whole, a part is contiguous
-    outer = max(inner - 1, 0)
-    return 0 if prod(counts[:outer]) == 1 else outer
+                return None
+            at += (along.low + first * along.step - origin) * box_stride
+            offset += first * slice_stride
+            shape.insert(0, end - first)
+            strides.insert(0, along.step * box_stride)
+            within.insert(0, slice_stride)
+            box_stride *= extent
+            slice_stride *= along.extent
+        va = box.va + itemsize(self.layout.dtype) * at
+        return Run(va, offset, tuple(shape), tuple(strides), tuple(within))
 
 
 def boxes_of(layout: Layout, owner: str) -> list[Box]:
@@ -316,7 +295,7 @@ def _element(where: str, item: Any, extent: int) -> int:
 def _whole(where: str, item: Any) -> int:
     """A number of an index; KernelError for what is none."""
     why: Exception | None = None
-    if not _is_block(item):
+    if not _is_block(item) and not isinstance(item, bool):
         try:
             return whole_number(item)
         except TypeError as error:

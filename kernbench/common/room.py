@@ -6,7 +6,7 @@ import mmap
 import resource
 from pathlib import Path
 
-from kernbench.errors import KernbenchError
+from kernbench.errors import RefusedError
 
 _NOT_WORTH_ASKING = 16 << 20  # bytes
 
@@ -21,7 +21,7 @@ def make_room(nbytes: int, what: str) -> None:
         return
     free = _free_bytes()
     if nbytes > free // 2:
-        raise KernbenchError(
+        raise RefusedError(
             f"{what} takes {nbytes:,} bytes of memory, and there are {free:,}; ask for "
             "a part of it, or on a larger machine"
         )

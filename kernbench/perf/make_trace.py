@@ -188,6 +188,9 @@ def _give(
             recorder.op(*_later_op(args, shift, first_row))
         elif name == "command":
             recorder.command(*_later_command(args, shift))
+        elif name == "caller":
+            cmd, site = args
+            recorder.caller(cmd + shift.cmds, site)
         elif name == "transfer":
             cmd, transfer = args
             if cmd != NO_CMD:

@@ -6,8 +6,8 @@ from math import isfinite
 from typing import TypeAlias
 
 from kernbench.common.rows import Rows
-from kernbench.components.builtin.dram import layout_of, new_channel
 from kernbench.errors import KernbenchError
+from kernbench.topology.dram import layout_of, new_channel
 from kernbench.topology.spec import HbmSpec, TopologySpec, check_spec
 
 Request: TypeAlias = tuple[float, str, int, int]

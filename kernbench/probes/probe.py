@@ -25,12 +25,12 @@ from kernbench.common.peaks import peaks
 from kernbench.common.phys_addr import PhysAddr
 from kernbench.common.rows import Rows
 from kernbench.components.base import Process
-from kernbench.components.builtin.dram import Share, layout_of, new_channel
 from kernbench.components.builtin.pe_dma import REQUEST_BYTES
 from kernbench.components.launches import LAUNCH_BYTES, serve_launch
 from kernbench.policy.routing.router import pe_prefix, switch_node
 from kernbench.probes.channels import ChannelReport, channel_report
 from kernbench.sim_engine.engine import GraphEngine
+from kernbench.topology.dram import Share, layout_of, new_channel
 from kernbench.topology.graph import Edge, Place, TopologyGraph
 from kernbench.topology.spec import HbmSpec
 

@@ -22,6 +22,7 @@ _NAME_COLUMNS = 26
 _AROUND = 5
 """Lines of the source that are shown before and after one."""
 _OPS = "op t_start t_end nbytes name component"
+_OP_TITLES = {"t_start": "start_ns", "t_end": "end_ns", "nbytes": "bytes"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,9 @@ class Listing:
 class OpRow:
     """One line of the op log; ``site`` is the kernel line, ``letter`` the class, times
     in ns.
+
+    ``caller`` is the line at which the function around ``site`` was called; "" if that
+    is a kernel, or it is not known.
     """
 
     op: int
@@ -64,6 +68,14 @@ class OpRow:
     letter: str
     nbytes: int
     site: str
+    caller: str = ""
+
+    @property
+    def where(self) -> str:
+        """The kernel line, and the one at which its function was called."""
+        if not self.caller:
+            return self.site
+        return f"{self.site}, called at {self.caller}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +92,15 @@ class OpList:
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
         if not self.rows and self.note:
-            return [f"{self.note}, of {self.total:,} ops"]
+            return wrapped(f"{self.note}, of {self.total:,} ops", width, 2)
         place = "before the first of" if self.op < 0 else f"op {self.op:,} of"
         head = f"{place} {self.total:,}"
         if self.note:
             head += f"; {self.note}"
         if not self.rows:
-            return [head]
+            return wrapped(head, width, 2)
         marks = "".join(">" if row.op == self.op else " " for row in self.rows)
-        return [head, *table(self.rows, _OPS, marks)]
+        return [head, *table(self.rows, _OPS, marks, titles=_OP_TITLES)]
 
 
 class Moved(OpList):
@@ -135,7 +147,7 @@ class OpDetails:
         lines = [
             f"op {row.op:,}  {row.name}{kind} on {row.component}, lane {self.slot}",
             f"time    {row.t_start:.3f} to {row.t_end:.3f} ns = {took}",
-            f"call    #{self.cmd} {call} at {row.site}",
+            f"call    #{self.cmd} {call} at {row.where}",
         ]
         for key, value in self.params.items():
             lines.append(f"  {key:<20} {param_text(value, key)}")
@@ -233,7 +245,7 @@ def op_lines(row: OpRow) -> list[str]:
         times += f", issued {row.t_issue:.2f}"
     return [
         f"  op {row.op:,} {row.name} on {row.component}",
-        f"    {row.site}, {times}",
+        f"    {row.where}, {times}",
     ]
 
 
@@ -268,7 +280,8 @@ class Info:
             del facts["plugins"]
         facts["end_ns"] = time_text(self.end_ns)
         facts["error"] = self.error or "no"
-        facts["complete"] = "yes" if self.complete else "no, the recording was cut off"
+        facts["recording"] = self._recording()
+        del facts["complete"]
         facts["verified"] = _VERIFIED[self.verified]
         lines: list[str] = []
         for what in changed:
@@ -279,3 +292,11 @@ class Info:
         for name, count in sorted(by_name.items()):
             lines.append(f"  {count:>9,}  {name}")
         return lines
+
+    def _recording(self) -> str:
+        """How much of the run the file holds."""
+        if not self.complete:
+            return "was cut off: the run went on, or was killed"
+        if self.error:
+            return "goes up to where the run ended with the error above"
+        return "has all of the run"

@@ -11,7 +11,7 @@ from kernbench.replay.text import table
 from kernbench.trace import Trace
 from kernbench.trace.frames import Frame, FrameFile, OnFrame
 
-_LOGS = ("commands", "transfers", "waits")
+_LOGS = ("commands", "callers", "transfers", "waits")
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,8 @@ class Command:
     on a screen where a move led nowhere, ``title`` what is computed (the name, if there
     is none). ``topic`` is the question under which the README lists it, if it does.
     Those not ``listed`` are asked by panes only. ``proof`` is the effect that is called
-    instead where the arguments say ``prove``: it runs the trace again.
+    instead where the arguments say ``prove``: it runs the trace again. ``details`` are
+    what one has to know to read the answer, a line for each thing.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Command:
     pages: Callable[[Index, Any], Iterator[OpList] | None] | None = None
     listed: bool = True
     proof: Command | None = None
+    details: str = ""
 
     def __repr__(self) -> str:
         return f"<command {self.name}>"
@@ -188,6 +190,7 @@ def job(
     pages: Callable[[Index, Any], Iterator[OpList] | None] | None = None,
     listed: bool = True,
     proof: Command | None = None,
+    details: str = "",
 ) -> Command:
     """A row that is answered in its lane."""
     return Command(
@@ -204,6 +207,7 @@ def job(
         pages=pages,
         listed=listed,
         proof=proof,
+        details=details,
     )
 
 

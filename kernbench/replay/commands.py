@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Annotated, Any
 
+from kernbench.common.near import near
 from kernbench.common.progress import Progress, forwards, no_progress
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay import (
@@ -30,7 +30,7 @@ from kernbench.replay.command import (
     move,
     proof,
 )
-from kernbench.replay.expr import FIELDS
+from kernbench.replay.command_help import examples_of, word_rows
 from kernbench.replay.index import Index
 from kernbench.replay.inner_commands import (
     FINDINGS,
@@ -46,6 +46,7 @@ from kernbench.replay.parsing import (
 )
 from kernbench.replay.query import At, Query, Session
 from kernbench.replay.text import as_text
+from kernbench.replay.time.pieces import KINDS_TEXT
 
 # -- what moves print ---------------------------------------------------------
 
@@ -172,14 +173,14 @@ def _help(index: Index, at: At, args: CommandName, progress: Progress) -> Listin
 
 
 def help_of(name: str | None = None) -> Listing:
-    """All commands, or one with an example and the fields of its expression."""
+    """All commands, or one with examples and what its words mean."""
     shown = listed() if name is None else (named(name),)
     rows = [(f"{c.name} {c.usage}".strip(), c.help) for c in shown]
     if name is not None:
         command = shown[0]
-        rows += [("for example", text) for text in command.example.splitlines()]
-        if "EXPR" in command.usage:
-            rows.append(("fields of EXPR", " ".join(FIELDS)))
+        rows += [("for example", text) for text in examples_of(command)]
+        rows += [("", line) for line in command.details.splitlines()]
+        rows += word_rows(command)
     return Listing(tuple(rows))
 
 
@@ -213,12 +214,19 @@ _FIND = 'find comp ~ "*.pe_gemm" and dur >= 3.2us'
 INFO = instant(
     "info", NoArguments, "what the trace holds", questions.info, topic=_HAPPENED
 )
-GOTO = move("goto", moves.Where, "move the cursor to an op", moves.goto)
+GOTO = move(
+    "goto",
+    moves.Where,
+    "move the cursor to an op",
+    moves.goto,
+    example="goto 40\ngoto end",
+)
 TIME = move(
     "t",
     moves.When,
     "move to the last op started by a time, as in 3.2us",
     moves.goto_time,
+    example="t 3.2us",
 )
 STEP = move(
     "step",
@@ -242,7 +250,11 @@ LINE = move(
     stayed=_BACK_OR_ON,
 )
 TO_LINE = move(
-    "to-line", moves.LineNumber, "to this PE's next op of line N", moves.to_line
+    "to-line",
+    moves.LineNumber,
+    "to this PE's next op of line N",
+    moves.to_line,
+    example="to-line 35",
 )
 LANE = move(
     "lane",
@@ -290,6 +302,7 @@ MARK = move(
     moves.mark,
     stayed="marked; ' and the letter come back to it",
     moves_cursor=False,
+    example="mark a",
 )
 MARKS = instant(
     "marks", NoArguments, "all marks", questions.marks, frozenset({"marks"})
@@ -345,6 +358,7 @@ CATCH = move(
     needs=_found_ops,
     report=_new_stop,
     moves_cursor=False,
+    example="catch hazards",
 )
 BREAKS = instant(
     "breaks", NoArguments, "all stops", questions.breaks, frozenset({"stops"})
@@ -356,6 +370,7 @@ DELETE = move(
     moves.delete,
     report=_all_stops,
     moves_cursor=False,
+    example="delete 1",
 )
 CONTINUE = move(
     "continue",
@@ -420,6 +435,7 @@ MEMORY = job(
     "memory",
     ABOUT_OP,
     topic=_DATA,
+    example="memory\nmemory c",
 )
 HISTORY = job(
     "history",
@@ -449,6 +465,7 @@ WHO_WROTE = job(
     "memory",
     ABOUT_OP,
     topic=_DATA,
+    example="who-wrote c[3,17]",
 )
 WHO_READS = job(
     "who-reads",
@@ -458,6 +475,7 @@ WHO_READS = job(
     "memory",
     ABOUT_OP,
     topic=_DATA,
+    example="who-reads a[0,0]",
 )
 ROUTE = job(
     "route",
@@ -466,7 +484,7 @@ ROUTE = job(
     questions.route,
     "tiles",
     ABOUT_OP,
-    example="route\nroute launch 0\nroute credit",
+    example="route\nroute launch 0",
     title="routes",
     topic=_HAPPENED,
 )
@@ -478,6 +496,7 @@ TILES = job(
     "tiles",
     ABOUT_OP,
     topic=_HAPPENED,
+    example="tiles\ntiles 8.1us 8.3us",
 )
 DIFF = job(
     "diff",
@@ -545,6 +564,7 @@ TIMELINE = job(
     "timeline",
     ABOUT_OP,
     topic=_HAPPENED,
+    example="timeline 8.1us 8.3us",
 )
 STALLS = job(
     "stalls",
@@ -553,6 +573,8 @@ STALLS = job(
     questions.stalls,
     "columns",
     topic=_SLOW,
+    example="stalls sip0.cube0.pe3\nstalls all 8us 8.2us",
+    details=KINDS_TEXT,
 )
 LINES = job(
     "lines",
@@ -562,6 +584,8 @@ LINES = job(
     "columns",
     title="line times",
     topic=_SLOW,
+    example="lines\nlines sip0.cube0.pe3",
+    details=KINDS_TEXT,
 )
 PES = job(
     "pes",
@@ -572,6 +596,7 @@ PES = job(
     ABOUT_OP,
     title="PEs",
     topic=_SLOW,
+    example="pes\npes 5",
 )
 CRITICAL = job(
     "critical",
@@ -580,6 +605,9 @@ CRITICAL = job(
     questions.critical,
     "columns",
     topic=_SLOW,
+    example="critical 10",
+    details="The longest chain of ops and waits that leads to the end, added up by "
+    "what it did or waited for; then its longest steps. Waits are those of `stalls`.",
 )
 LINKS = job(
     "links",
@@ -588,6 +616,7 @@ LINKS = job(
     questions.links,
     "columns",
     topic=_SLOW,
+    example="links\nlinks 8us 8.2us",
 )
 BUSIEST = job(
     "busiest",
@@ -596,6 +625,7 @@ BUSIEST = job(
     questions.busiest,
     "columns",
     topic=_SLOW,
+    example="busiest 5",
 )
 ACTIVITY = job(
     "activity",
@@ -647,6 +677,7 @@ BOUND = job(
     ABOUT_OP,
     topic=_SLOW,
     proof=PROVE_BOUND,
+    details="Slack is by how much the op may end later and the run ends when it did.",
 )
 PROVE_WHATIF = proof(
     "whatif",
@@ -673,6 +704,7 @@ COMPARE = job(
     "another trace beside this one; its limit",
     questions.compare,
     "columns",
+    example="compare other.msgpack\ncompare other.msgpack 5%",
 )
 CHECK = job(
     "check",
@@ -687,7 +719,7 @@ CUT = effect(
     questions.CutPart,
     "write what ran within a time on some components to a trace of its own",
     questions.cut,
-    example="cut part.msgpack from 3us to 4.5us components *.pe0.*",
+    example="cut part.msgpack from 8.1us to 8.3us components *.pe0.*",
     topic=_FILE,
 )
 EXPORT = effect(
@@ -804,9 +836,9 @@ def named(name: str, table: Sequence[Command] = COMMANDS) -> Command:
     begun = [other for other in known if other.startswith(name)] if name else []
     if len(begun) == 1:
         return known[begun[0]]
-    near = begun or get_close_matches(name, known, 3)
+    alike = begun or near(name, known)
     what = f"unknown command {name!r}" if name else "an empty command"
-    hint = f"; did you mean {' or '.join(near)}?" if near else ";"
+    hint = f"; did you mean {' or '.join(alike)}?" if alike else ";"
     raise UsageError(f"{what}{hint} help lists all")
 
 

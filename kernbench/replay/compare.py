@@ -153,7 +153,9 @@ class Comparison:
         counts = [f"{count:,} {kind}" for kind, count in self.counts.items()]
         lines.append("ops: " + ", ".join(counts))
         if self.changes:
-            names = "kind op_a op_b a_ns b_ns name component detail site"
+            names = "kind op_a op_b a_ns b_ns name component site"
+            if any(change.detail for change in self.changes):
+                names = "kind op_a op_b a_ns b_ns name component detail site"
             lines += table(self.changes, names, width=width)
         return lines
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 import numpy as np
 
 from kernbench.common.arrays import Bools, Ints
+from kernbench.common.near import did_you_mean, instead_of
 from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.errors import UsageError
 from kernbench.replay.data.history import History
@@ -114,16 +115,23 @@ def _number(
     return make
 
 
-def _text(read: Callable[[_Data], tuple[Sequence[str], Any]]) -> _Make:
+_Read: TypeAlias = Callable[[_Data], tuple[Sequence[str], Any]]
+"""Gives strings, and for every row the number of one."""
+
+
+def _text(read: _Read, known: Sequence[str] = ()) -> _Make:
     """Compares strings, of which every row has the number of one.
 
-    ``read`` gives the strings and the numbers; each string is looked at once.
+    ``read`` gives the strings and the numbers; each string is looked at once. With
+    ``known`` no trace has others, so that to compare with another is a mistake.
     """
 
     def make(sign: str, text: str) -> _Test:
         """A comparison with one string, or one glob."""
         if not _is_equality(sign):
             raise UsageError("text is compared by = != ~ !~")
+        if known and "~" not in sign and text not in known:
+            raise UsageError(f"{text!r} is none; {instead_of(text, known)}")
         fits = re.compile(translate(text)).match if "~" in sign else text.__eq__
 
         def test(data: _Data) -> Any:
@@ -222,6 +230,16 @@ def _stages(data: _Data) -> tuple[list[str], Any]:
     return stages, numbers
 
 
+def _kinds(data: _Data) -> tuple[Sequence[str], Any]:
+    """The kind of every op."""
+    return list(KIND_RANK), data.ops.kind
+
+
+def _components(data: _Data) -> tuple[Sequence[str], Any]:
+    """The id of every node."""
+    return data.trace.node_ids, slice(None)
+
+
 def _spaces(data: _Data) -> tuple[Sequence[str], Any]:
     """The space of every access."""
     touched = data.history.touched
@@ -248,8 +266,8 @@ access, all comparisons but != are false."""
 _FIELDS: dict[str, tuple[str, _Make]] = {
     "op": ("op", _number(lambda data: np.arange(len(data.trace.order)))),
     "name": ("row", _text(_names)),
-    "kind": ("row", _text(lambda data: (list(KIND_RANK), data.ops.kind))),
-    "comp": ("node", _text(lambda data: (data.trace.node_ids, slice(None)))),
+    "kind": ("row", _text(_kinds, list(KIND_RANK))),
+    "comp": ("node", _text(_components)),
     "pe": ("node", _number(lambda data: data.trace.nodes.pe)),
     "cube": ("node", _number(lambda data: data.trace.nodes.cube)),
     "sip": ("node", _number(lambda data: data.trace.nodes.sip)),
@@ -268,6 +286,14 @@ _FIELDS: dict[str, tuple[str, _Make]] = {
 
 FIELDS = tuple(_FIELDS)
 
+_NAMES: dict[str, _Read] = {
+    "name": _names,
+    "comp": _components,
+    "stage": _stages,
+    "space": _spaces,
+}
+"""What can be misspelt as the value of a field: the strings that a trace has."""
+
 
 # -- grammar ----------------------------------------------------------------
 
@@ -278,6 +304,7 @@ class Expr:
 
     text: str
     _test: _Test = field(repr=False, compare=False)
+    _named: tuple[tuple[str, str], ...] = field(repr=False, compare=False)
 
     def mask(
         self,
@@ -306,6 +333,22 @@ class Expr:
         found = self._test(data)
         return _beside(lambda: np.flatnonzero(found[trace.order]), data)
 
+    def misspelt(self, trace: Trace, history: History | None = None) -> str:
+        """Which values no op of a trace has, and what they may have been; "" if none.
+
+        Of ``space`` the history has to be prepared, as it is where the expression was
+        looked for.
+        """
+        found = []
+        data = _Data(trace, history or History(trace), trace.op_columns, no_progress)
+        for name, value in self._named:
+            names, numbers = _NAMES[name](data)
+            used = {names[i] for i in np.unique(np.arange(len(names))[numbers])}
+            if value not in used:
+                hint = did_you_mean(value, used - {""})
+                found.append(f"no {name} is {value!r}" + (f"; {hint}" if hint else ""))
+        return "; ".join(found)
+
 
 def compile(text: str) -> Expr:
     """The expression that a text is.
@@ -316,7 +359,7 @@ def compile(text: str) -> Expr:
     test = parser.chain("or")
     if parser.token:
         parser.fail("and, or, or the end")
-    return Expr(text, test)
+    return Expr(text, test, tuple(parser.named))
 
 
 def _beside(compute: Callable[[], T], data: _Data) -> T:
@@ -362,6 +405,8 @@ class _Parser:
         self._start = 0
         self._end = 0
         self.token = ""
+        self.named: list[tuple[str, str]] = []
+        """Fields that were compared for equality with a name, and that name."""
         self._advance()
 
     def take(self) -> str:
@@ -431,7 +476,9 @@ class _Parser:
     def _comparison(self) -> _Test:
         """FIELD SIGN VALUE; what the field says of the value gets the sign's column."""
         if self.token not in _FIELDS:
-            self.fail(f"not, ( or a field ({' '.join(FIELDS)})")
+            hint = did_you_mean(self.token, FIELDS)
+            wanted = f"not, ( or a field ({' '.join(FIELDS)})"
+            self.fail(f"{wanted}; {hint}" if hint else wanted)
         name = self.take()
         if self.token not in _SIGNS:
             self.fail("one of = != < <= > >= ~ !~")
@@ -447,6 +494,8 @@ class _Parser:
             test = make(sign, value)
         except UsageError as why:
             raise self.error(column, f"{name}: {why}") from None
+        if name in _NAMES and sign in ("=", "=="):
+            self.named.append((name, value))
         return _compared(rows, test, "!" in sign)
 
 

@@ -36,6 +36,7 @@ from kernbench.replay.time.machine_map import MachineMaps
 from kernbench.replay.time.op_index import OpIndex
 from kernbench.replay.time.roofline import RooflineIndex
 from kernbench.replay.time.routes import prepare_routes
+from kernbench.replay.time.slices import SliceIndex
 from kernbench.replay.time.stalls import StallIndex
 from kernbench.replay.time.tiles import TileIndex
 from kernbench.replay.time.timeline import TimelineIndex
@@ -52,10 +53,10 @@ class Index:
     """A trace and the caches of its answers. It knows no cursor.
 
     Each part is written by one lane of questions alone, and a lane is one thread:
-    ``timelines`` by "timeline", ``tiles`` by "tiles", what is about data (``history``,
-    ``places``, ``touches``, ``memory``, ``diffs``, ``outputs``, ``departures``,
-    ``grids``, ``blame``, ``hazards``) and ``fitting`` by "memory", the others by
-    "columns".
+    ``timelines`` and ``slices`` by "timeline", ``tiles`` by "tiles", what is about
+    data (``history``, ``places``, ``touches``, ``memory``, ``diffs``, ``outputs``,
+    ``departures``, ``grids``, ``blame``, ``hazards``) and ``fitting`` by "memory", the
+    others by "columns".
     ``maps`` and ``texts`` may be filled by any. What instant questions and moves read
     of them is made by ``prepare``, before the first is asked.
 
@@ -71,6 +72,7 @@ class Index:
         self.ops = OpFacts(trace, self.op_index)
         self.texts = TextIndex(trace)
         self.timelines = TimelineIndex(trace, self.op_index)
+        self.slices = SliceIndex(trace, self.op_index)
         self.tiles = TileIndex(trace, self.op_index)
         self.history = History(trace)
         self.places = PlaceIndex(trace, self.history)
@@ -125,6 +127,10 @@ class Index:
             if len(self._fitting) > _EXPRESSIONS:
                 self._fitting.popitem(last=False)
         return found
+
+    def misspelt(self, expr: str) -> str:
+        """What in an expression that no op fits may be misspelt; "" for nothing."""
+        return compile(expr).misspelt(self.trace, self.history)
 
     @cached_property
     def launch_window(self) -> tuple[float, float]:

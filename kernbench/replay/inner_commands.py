@@ -192,6 +192,31 @@ CELLS = _job(
     "timeline",
     title="timeline",
 )
+TRAFFIC = _job(
+    "traffic",
+    NoArguments,
+    "components that carry bytes",
+    timeline.traffic,
+    "columns",
+    title="traffic",
+)
+TRAFFIC_CELLS = _job(
+    "traffic-cells",
+    timeline.TrafficRows,
+    "cells of rows of components that carry bytes",
+    timeline.traffic_cells,
+    "columns",
+    title="traffic",
+)
+CAUSES = _job(
+    "causes",
+    NoArguments,
+    "what an op waited for, and what waited for it",
+    timeline.causes,
+    "tiles",
+    ABOUT_OP,
+    title="causes",
+)
 LANES = _job(
     "lanes",
     NoArguments,
@@ -212,6 +237,22 @@ HAZARD_CELLS = _job(
     timeline.WindowRows,
     "cells of rows of the timeline that have hazards",
     timeline.hazard_cells,
+    "memory",
+    title="hazards",
+)
+CRITICAL_OPS = _job(
+    "critical-ops",
+    NoArguments,
+    "ops on the critical path",
+    timeline.critical_ops,
+    "columns",
+    title="critical path",
+)
+HAZARD_OPS = _job(
+    "hazard-ops",
+    NoArguments,
+    "ops that have hazards",
+    timeline.hazard_ops,
     "memory",
     title="hazards",
 )
@@ -304,9 +345,14 @@ INNER_COMMANDS = (
     EXECUTES_SOON,
     CRITICAL_STEPS,
     CELLS,
+    TRAFFIC,
+    TRAFFIC_CELLS,
+    CAUSES,
     LANES,
     CRITICAL_CELLS,
     HAZARD_CELLS,
+    CRITICAL_OPS,
+    HAZARD_OPS,
     SUMMARY,
     INDEXED_ROWS,
     ACTIVITY_CELLS,

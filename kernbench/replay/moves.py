@@ -190,7 +190,7 @@ def to_cause(index: Index, session: Session, args: NoArguments, known: None) -> 
     op = index.ops.checked(session.cursor)
     trace = index.trace
     holders = trace.position[trace.deps(index.ops.row_of(op))]
-    before, _ = _stages_beside(index, op)
+    before, _ = stages_beside(index, op)
     found = np.append(holders, before).astype(np.int64)
     if not len(found):
         return session
@@ -208,7 +208,7 @@ def to_effect(
     trace = index.trace
     waiting = np.array([*trace.effects(index.ops.row_of(op))], np.int64)
     waiters = np.sort(trace.position[waiting])
-    _, after = _stages_beside(index, op)
+    _, after = stages_beside(index, op)
     found = np.append(after, waiters).astype(np.int64)
     if not len(found):
         return session
@@ -266,9 +266,9 @@ def _found(
     index: Index, session: Session, expr: str, known: Ints, at: int, way: str
 ) -> Session:
     if not 0 <= at < len(known):
-        raise UsageError(
-            f"no op {way} op {session.cursor} fits {expr!r}; {len(known):,} do"
-        )
+        why = "" if len(known) else index.misspelt(expr)
+        why = why or f"{len(known):,} do"
+        raise UsageError(f"no op {way} op {session.cursor} fits {expr!r}; {why}")
     return jump(index, session, int(known[at]))
 
 
@@ -360,7 +360,7 @@ def _stages_of_tile(index: Index, op: int) -> Ints:
     return composite.ops_of(tile)
 
 
-def _stages_beside(index: Index, op: int) -> tuple[Ints, Ints]:
+def stages_beside(index: Index, op: int) -> tuple[Ints, Ints]:
     """The stage of an op's tile before it, and the one after; each an array of at most
     one.
     """

@@ -222,6 +222,23 @@ class OpFacts:
         sites[known] = file << 32 | log.line[calls[known]]
         return sites
 
+    @cached_property
+    def _callers(self) -> Groups:
+        return Groups(self._trace.callers.cmd)
+
+    def callers(self, ops: Ints) -> Ints:
+        """Where the function was called that issued each op, as ``sites``; -1 of a
+        kernel, and where it is unknown.
+        """
+        cmds = self._trace.op_columns.cmd[self._trace.order[ops]]
+        rows = self._callers.first(cmds)
+        known = rows >= 0
+        found = np.full(len(rows), _NO_SITE, np.int64)
+        log = self._trace.callers
+        file = log.file[rows[known]].astype(np.int64)
+        found[known] = file << 32 | log.line[rows[known]]
+        return found
+
     def call(self, op: int) -> Call:
         """The tl call that issued an op; one of no line if it was not recorded."""
         cmd = int(self._trace.op_columns.cmd[self._trace.order[op]])
@@ -266,15 +283,16 @@ class OpFacts:
                 [schema.kind if schema else "unknown" for schema in schemas],
                 [CLASS_LETTERS[n] for n in self._op_index.class_codes(rows).tolist()],
                 log.nbytes[rows].tolist(),
-                self._site_texts(self.sites(ops)),
+                self._site_texts(self.sites(ops), "?"),
+                self._site_texts(self.callers(ops), ""),
             )
         )
 
-    def _site_texts(self, sites: Ints) -> list[str]:
+    def _site_texts(self, sites: Ints, unknown: str) -> list[str]:
         """Kernel lines as ``file:line``, or the file alone where the line is
-        unknown.
+        unknown; ``unknown`` where nothing is.
         """
-        texts = {_NO_SITE: "?"}
+        texts = {_NO_SITE: unknown}
         for site in set(sites.tolist()) - {_NO_SITE}:
             file = self._trace.strings[site >> 32]
             line = site & NO_CMD

@@ -280,6 +280,14 @@ class Words:
         return len(self._left)
 
 
+def option_names(type_: type) -> list[str]:
+    """The words that may stand before a value of a command, without their dashes."""
+    return [
+        argument.reader.option or argument.reader.alternatives[0].lower()
+        for argument in arguments_of(type_)
+    ]
+
+
 def parse_arguments(type_: type, source: Source) -> Any | None:
     """An instance of ``type_`` from a source; None where its usage does not fit.
 

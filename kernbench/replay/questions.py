@@ -44,6 +44,7 @@ from kernbench.replay.data.parting import Parting, parting_of
 from kernbench.replay.diagnosis.addresses import repeated_addresses
 from kernbench.replay.diagnosis.calls import odd_calls
 from kernbench.replay.diagnosis.findings import Diagnosis, ranked
+from kernbench.replay.diagnosis.lines import telling_lines
 from kernbench.replay.diagnosis.slow import slow
 from kernbench.replay.diagnosis.wrong import wrong
 from kernbench.replay.expr import parse_count, parse_time
@@ -79,7 +80,6 @@ from kernbench.trace.cut import Cut
 from kernbench.trace.cut import cut as cut_trace
 from kernbench.trace.export import EXPORTERS, Exported
 from kernbench.trace.export import export as export_trace
-from kernbench.trace.hops import kernel_lines
 
 _LISTED = 20
 PAGE = 1000
@@ -286,10 +286,11 @@ class CutPart:
 
 @dataclass(frozen=True, slots=True)
 class ExportTo:
-    """A format, and where to write it."""
+    """A format, where to write it, and whether a folder there may be replaced."""
 
     format: Annotated[str, Reader("FORMAT")]
     out: Annotated[str, Reader("OUT")]
+    force: Annotated[bool, Reader("", option="force", flag=True)] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,6 +381,7 @@ def ops(index: Index, at: At, args: Listed, progress: Progress) -> OpList:
     else:
         shown = found[: args.limit]
     note = f"{len(found):,} fit {args.where!r}" if args.where else ""
+    note += _misspelt(index, args, found)
     return OpList(op, len(index.ops), tuple(index.ops.rows_of(shown)), note)
 
 
@@ -392,7 +394,16 @@ def _pages(index: Index, args: Listed) -> Iterator[OpList]:
     found = _wanted(index, args, no_progress)[: args.limit]
     for first in range(0, max(len(found), 1), PAGE):
         rows = tuple(index.ops.rows_of(found[first : first + PAGE]))
-        yield OpList(-1, len(index.ops), rows, f"{len(found):,} fit")
+        note = f"{len(found):,} fit{_misspelt(index, args, found)}"
+        yield OpList(-1, len(index.ops), rows, note)
+
+
+def _misspelt(index: Index, args: Listed, found: Ints | range) -> str:
+    """What to say of an expression that no op fits, if a value of it is no op's."""
+    if len(found) or not args.where:
+        return ""
+    why = index.misspelt(args.where)
+    return f" ({why})" if why else ""
 
 
 def op(index: Index, at: At, args: NoArguments, progress: Progress) -> OpDetails:
@@ -601,7 +612,7 @@ def diagnose_time(
 ) -> Diagnosis:
     """What is slow, and what is odd."""
     trace = index.trace
-    lines = computed_beside(lambda: kernel_lines(trace), progress, 0.0)
+    lines = computed_beside(lambda: telling_lines(trace), progress, 0.0)
     is_odd = odd_calls(trace, *lines, stage(progress, 0.0, 0.1))
     index.history.prepare(stage(progress, 0.1, 0.2))
     is_odd += repeated_addresses(index, *lines, stage(progress, 0.2, 0.3))
@@ -822,7 +833,7 @@ def cut(index: Index, at: At, args: CutPart, progress: Progress) -> Cut:
 
 def export(index: Index, at: At, args: ExportTo, progress: Progress) -> Exported:
     """Write all of the trace in another format."""
-    return export_trace(index.trace, args.format, args.out, progress)
+    return export_trace(index.trace, args.format, args.out, progress, args.force)
 
 
 EXPORT_FORMATS = tuple(EXPORTERS)

@@ -4,10 +4,11 @@ answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from math import prod
 from textwrap import wrap
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -51,16 +52,21 @@ def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
 
 
 def table(
-    rows: Iterable[Any], names: str, marks: str = "", width: int = 0
+    rows: Iterable[Any],
+    names: str,
+    marks: str = "",
+    width: int = 0,
+    titles: Mapping[str, str] = MappingProxyType({}),
 ) -> list[str]:
     """A table of dataclasses: a heading, then a line a row.
 
     ``names`` are the columns: fields of a row, or of a dataclass in it. With ``marks``,
     one a row, a line begins with its mark. Where the table is wider than ``width`` (0:
-    as wide as it likes) the cells of the last column are cut on their left.
+    as wide as it likes) the cells of the last column are cut on their left, at a / if
+    there is one. A column is headed by its title, or else by its name.
     """
     columns = names.split()
-    cells = [columns]
+    cells = [[titles.get(name, name) for name in columns]]
     for row in rows:
         texts = _cells(row)
         cells.append([texts[name] for name in columns])
@@ -83,7 +89,14 @@ def _cut_last_column(cells: list[list[str]], width: int) -> None:
         return
     for line in cells:
         if len(line[-1]) > room:
-            line[-1] = ".." + line[-1][2 - room :]
+            line[-1] = _end_of(line[-1], room)
+
+
+def _end_of(text: str, room: int) -> str:
+    """The end of a text in so many columns: of a path its last parts, whole."""
+    end = text[1 - room :]
+    _, slash, parts = end.partition("/")
+    return "…" + (f"/{parts}" if slash else end)
 
 
 def _cell_format(column: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from kernbench.replay.time.kernel_calls import pe_label
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 
-_AT_ONCE = 500
+_AT_ONCE = 200
 """Rows that are made between two calls of progress."""
 
 _PREFIX = {

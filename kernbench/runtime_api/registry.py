@@ -18,6 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from kernbench.common.near import did_you_mean, instead_of
 from kernbench.common.source_names import code_of
 from kernbench.errors import UsageError
 from kernbench.runtime_api.user_files import SourceFile, run_file, sha_of
@@ -28,6 +29,9 @@ _SHIPPED = "kernbench.benches"
 It imports this room, so it is known by its name only, and imported when a bench is
 looked up.
 """
+
+_LAST = ("tutorial", "slow", "fault")
+"""What the names of benches of other kinds begin with, in the order of the list."""
 
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -54,14 +58,12 @@ class Bench:
     source: SourceFile | None = None
 
     @property
-    def is_fault(self) -> bool:
-        """Whether it is wrong on purpose, as its name says."""
-        return self.name.startswith("fault_")
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether it is right, but slow on purpose, as its name says."""
-        return self.name.startswith("slow_")
+    def kind(self) -> str:
+        """Whether it teaches ("tutorial"), is slow ("slow") or wrong on purpose
+        ("fault"), or none of these ("bench"), as its name says.
+        """
+        first = self.name.partition("_")[0]
+        return first if first in _LAST else "bench"
 
 
 BENCHES: dict[str, Bench] = {}
@@ -108,10 +110,9 @@ def find_bench(name_or_path: str) -> Bench:
         return found
     path = Path(name_or_path)
     if path.suffix != ".py":
-        raise UsageError(
-            f"unknown bench {name_or_path!r}; valid: {', '.join(_listed())}, "
-            "or the path of a .py file"
-        )
+        hint = did_you_mean(name_or_path, BENCHES)
+        hint = hint or f"valid: {', '.join(_listed())}, or the path of a .py file"
+        raise UsageError(f"unknown bench {name_or_path!r}; {hint}")
     what = f"bench file {name_or_path!r}"
     if not path.is_file():
         raise UsageError(f"{what} is not a file")
@@ -136,8 +137,9 @@ def source_of(entry: Bench) -> SourceFile | None:
 
 
 def _listed() -> list[str]:
-    """The names of all benches, those that are slow or wrong on purpose last."""
-    entries = sorted(BENCHES.values(), key=lambda one: (one.is_fault, one.is_slow))
+    """The names of all benches, those that are wrong on purpose last."""
+    kinds = ("bench", *_LAST)
+    entries = sorted(BENCHES.values(), key=lambda entry: kinds.index(entry.kind))
     return [entry.name for entry in entries]
 
 
@@ -169,9 +171,9 @@ def bind_params(entry: Bench, given: Mapping[str, Any]) -> dict[str, Any]:
     params = dict(entry.params)
     for key, value in given.items():
         if key not in params:
-            valid = ", ".join(params) or "none"
             raise UsageError(
-                f"bench {entry.name!r} has no parameter {key!r}; valid: {valid}"
+                f"bench {entry.name!r} has no parameter {key!r}; "
+                f"{instead_of(key, params)}"
             )
         params[key] = _bound(key, value, entry.params[key])
     return params

@@ -20,7 +20,7 @@ from kernbench.ccl.config import CclSpec, load_ccl, recorded_ccl
 from kernbench.common.delays import CallName, Delay, OpName, checked_delay, memory_name
 from kernbench.common.source_names import shown_name, working_folder
 from kernbench.common.user_code import described
-from kernbench.errors import KernbenchError, UsageError
+from kernbench.errors import KernbenchError, RefusedError, UsageError
 from kernbench.runtime_api.own_code import code_sha
 from kernbench.runtime_api.registry import (
     Bench,
@@ -255,7 +255,7 @@ class _Plan(NamedTuple):
 def _plan(trace: Trace, change: Change) -> _Plan:
     """The recorded run with ``change``; raises as ``rerun``."""
     if trace.cut:
-        raise KernbenchError(
+        raise RefusedError(
             f"{trace.path} was cut from a trace and holds some of its ops only, so "
             "there is no run to compare with; run the whole trace again"
         )
@@ -290,7 +290,7 @@ def _plan(trace: Trace, change: Change) -> _Plan:
         sources=tuple(sources),
     )
     if trace.damaged:
-        raise KernbenchError(
+        raise RefusedError(
             f"{trace.path} has {len(trace.damaged)} damaged frames, so what ran is not "
             "known for certain; record it anew"
         )
@@ -317,10 +317,10 @@ def _plan(trace: Trace, change: Change) -> _Plan:
 
 
 def _stated(trace: Trace, name: str, kind: Any) -> Any:
-    """What the first frame says by a name; KernbenchError if that is no ``kind``."""
+    """What the first frame says by a name; RefusedError if that is no ``kind``."""
     value = trace.header.get(name)
     if not isinstance(value, kind):
-        raise KernbenchError(
+        raise RefusedError(
             f"{trace.path} does not say which {name} it was recorded with; run again "
             "what `kernbench run BENCH --trace FILE` has recorded"
         )
@@ -337,13 +337,13 @@ def _was_verified(trace: Trace) -> bool:
 def _plugins(trace: Trace, change: Change) -> tuple[tuple[Plugin, ...], list[str]]:
     """The plugins, loaded as they were; and those that are others than recorded.
 
-    KernbenchError if one is missing, or has another text.
+    RefusedError if one is missing, or has another text.
     """
     recorded = {row["name"]: row["sha"] for row in trace.header.get("plugins", [])}
     files = {Path(given).stem: Path(given) for given in change.plugins}
     for name, sha in recorded.items():
         if name not in files:
-            raise KernbenchError(
+            raise RefusedError(
                 f"{trace.path} was recorded with the plugin {name!r} (SHA-256 {sha}); "
                 f"give its file as --plugin {name}.py"
             )
@@ -360,9 +360,9 @@ def _plugins(trace: Trace, change: Change) -> tuple[tuple[Plugin, ...], list[str
 
 
 def _check_source(what: str, recorded: str, present: str, change: Change) -> None:
-    """KernbenchError if a file has another text than was recorded, unless it may."""
+    """RefusedError if a file has another text than was recorded, unless it may."""
     if recorded != present and not change.any_source:
-        raise KernbenchError(
+        raise RefusedError(
             f"{what}: its source is another than was recorded (SHA-256 {recorded}, now "
             f"{present}); bring that source back, or run this one with --any-source"
         )
@@ -380,7 +380,7 @@ def _bench(trace: Trace, change: Change) -> Bench:
         file = shipped_file
         sha = _sha_of_source(trace, file)
     if not isinstance(file, str) or not isinstance(sha, str):
-        raise KernbenchError(
+        raise RefusedError(
             f"{trace.path} does not say which file its bench {name!r} is in: it is of "
             "an older format, or was recorded from no file; record it anew with "
             "`kernbench run FILE.py --trace FILE`"
@@ -393,7 +393,7 @@ def _bench(trace: Trace, change: Change) -> Bench:
     path = Path(file)
     shown = shown_name(str(path.absolute()), working_folder())
     if not path.is_file() or shown != file:
-        raise KernbenchError(
+        raise RefusedError(
             f"bench file {file!r} is not found by that name; run it again in the "
             "folder in which it was recorded"
         )
@@ -448,7 +448,7 @@ def _asked(
 def _recorded_machine(trace: Trace) -> TopologySpec:
     """The spec of the machine that the trace holds, whatever ships today."""
     if not trace.spec:
-        raise KernbenchError(
+        raise RefusedError(
             f"{trace.path} does not hold the machine that it was recorded on; run "
             "again what `kernbench run BENCH --trace FILE` has recorded"
         )
@@ -473,7 +473,7 @@ def _delay(trace: Trace, op: int, ns: float) -> Delay:
 def name_of(trace: Trace, op: int) -> OpName:
     """The name of the op at a position, by which another run has it, too.
 
-    UsageError if there is no such op, KernbenchError if its call was not recorded.
+    UsageError if there is no such op, RefusedError if its call was not recorded.
     """
     count = len(trace.order)
     if not 0 <= op < count:

@@ -10,18 +10,25 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from inspect import Parameter, signature
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from kernbench.ccl.config import CclSpec
 from kernbench.common.arrays import Array
-from kernbench.common.dtypes import Tolerance, dtype_name, name_of, np_dtype
+from kernbench.common.dtypes import (
+    Tolerance,
+    dtype_name,
+    is_dtype_name,
+    name_of,
+    np_dtype,
+)
 from kernbench.common.dtypes import dtype as dtype_row
 from kernbench.common.from_triton import WORDS, instead_of
 from kernbench.common.messages import HostReadCmd, HostWriteCmd, Region
 from kernbench.common.pointers import TensorPtr
+from kernbench.common.source_names import code_of, shown_name, working_folder
 from kernbench.errors import UsageError, VerificationError
 from kernbench.runtime_api.allocation import Allocator
 from kernbench.runtime_api.distributed import Distributed
@@ -73,7 +80,10 @@ class Torch:
             [], self.blank.snapshot(), self.ops, as_logged=False
         )
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def __getattr__(self, name: str) -> str:
+        """Our name of a dtype, by that of torch; AttributeError for another name."""
+        if is_dtype_name(name):
+            return dtype_name(name)
         known = [word for word in dir(type(self)) if not word.startswith("_")]
         raise AttributeError(f"torch has no {name!r}{instead_of(name, known)}")
 
@@ -320,7 +330,18 @@ def _check_arguments(
             if option not in parameters and option in WORDS:
                 problem = f"launch {name!r}: {option}: {WORDS[option]}"
         shown = ", ".join(parameters)
-        raise UsageError(f"{problem}; the kernel takes ({shown})") from error
+        raise UsageError(
+            f"{problem}; the kernel takes ({shown}){_line_of(kernel)}"
+        ) from error
+
+
+def _line_of(kernel: Callable[..., None]) -> str:
+    """Where a kernel is written, as the end of an error; "" of one without a line."""
+    code = code_of(kernel)
+    if code is None:
+        return ""
+    name = shown_name(code.co_filename, working_folder()) or code.co_filename
+    return f" at {name}:{code.co_firstlineno}"
 
 
 def _as_argument(given: Any) -> Any:

@@ -7,7 +7,7 @@ unknown kinds touch nothing: the bytes of a tile are those of its composite.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import starmap
 from typing import Any, NamedTuple, Protocol
@@ -29,7 +29,7 @@ from kernbench.sim_engine.access_columns import (
 )
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 from kernbench.sim_engine.op_kinds import KINDS
-from kernbench.sim_engine.op_log import PLACES, OpRecord, Params
+from kernbench.sim_engine.op_log import PLACES, OpRecord, Params, rows_key
 from kernbench.sim_engine.op_params import is_whole
 
 _ADDRESS_BITS = 52
@@ -67,8 +67,8 @@ A host_write has no source, a host_read no destination, most gemms no accumulato
 class Place(NamedTuple):
     """Which params hold the space, addr, shape and dtype of a region.
 
-    Where those params are lists, the region is their item ``at``. ``in_rows`` says that
-    the region lies in the rows of the params ``rows, row_bytes, pitch, planes``.
+    Where those params are lists, the region is their item ``at``. ``rows`` is the param
+    that holds the rows in which the region lies, "" of one that is contiguous.
     """
 
     space: str
@@ -76,7 +76,12 @@ class Place(NamedTuple):
     shape: str
     dtype: str
     at: int | None = None
-    in_rows: bool = False
+    rows: str = ""
+
+    def with_rows(self, names: Collection[str]) -> Place:
+        """The place of an op with params of these names, which may be in rows."""
+        key = rows_key(self.space)
+        return self._replace(rows=key) if key in names else self
 
 
 class Places(NamedTuple):
@@ -98,6 +103,12 @@ class _Listed(NamedTuple):
 _STRIDED = {"dma_read": "src", "dma_write": "dst"}
 """The region of a DMA, by its name, that its rows are those of: the one in memory."""
 
+_OF_DMA = "rows"
+"""The first of the four params ``rows, row_bytes, pitch, planes``, which a DMA has.
+
+Every other param of rows is one list, as ``rows_list`` makes it.
+"""
+
 _LISTS = {
     "gemm": _Listed(
         "epilogue_spaces", "epilogue_addrs", "epilogue_shapes", "epilogue_dtypes"
@@ -112,20 +123,22 @@ def _places(kind: str, name: str, names: tuple[str, ...], listed: int) -> Places
 
     ``listed`` operands are items of the lists of the kind.
     """
-    strided = _STRIDED.get(name, "") if "rows" in names else ""
+    strided = _STRIDED.get(name, "") if _OF_DMA in names else ""
     reads = []
     write = None
     for region, keys in PLACES.get(kind, {}).items():
         if region in _OPTIONAL and keys[0] not in names:
             continue
         space, addr, shape, dtype = keys[:4]
-        place = Place(space, addr, shape, dtype, in_rows=region == strided)
+        place = Place(space, addr, shape, dtype).with_rows(names)
+        if region == strided:
+            place = place._replace(rows=_OF_DMA)
         if region in ("out", "dst"):
             write = place
         else:
             reads.append(place)
     for at in range(listed):
-        reads.append(Place(*_LISTS[kind], at))
+        reads.append(Place(*_LISTS[kind], at).with_rows(names))
     return Places(tuple(reads), write)
 
 
@@ -151,21 +164,46 @@ def _region(params: Params, place: Place) -> Region:
         raise TraceFormatError(f"params of an op lack {', '.join(keys)}") from None
     space, addr, shape, dtype = values
     nbytes = nbytes_of(shape, dtype)
-    strided = _rows(params, addr, nbytes) if place.in_rows else None
+    strided = None
+    if place.rows:
+        rows = _rows(_form_at(params, place), addr, nbytes)
+        strided = None if rows.is_one else rows
     return Region(space, addr, tuple(shape), dtype, nbytes, strided)
 
 
-def _rows(params: Params, addr: int, nbytes: int) -> Rows:
-    """The rows from ``addr`` on; TraceFormatError unless they are of ``nbytes``."""
+def _form_at(params: Params, place: Place) -> Sequence[Any]:
+    """Rows, row_bytes and pitch of a region, then count and pitch of each plane.
+
+    TraceFormatError if params that it needs are missing.
+    """
     try:
-        number = params["rows"]
-        row_bytes = params["row_bytes"]
-        pitch = params["pitch"]
-    except KeyError as missing:
+        if place.rows != _OF_DMA:
+            listed = params[place.rows]
+            form: Sequence[Any] = listed if place.at is None else listed[place.at]
+            return form
+        planes = params.get("planes", ())
+        return (
+            *(params["rows"], params["row_bytes"], params["pitch"]),
+            *(x for axis in planes for x in axis),
+        )
+    except LookupError as missing:
         raise TraceFormatError(f"params of an op in rows lack {missing}") from None
-    planes = tuple(params.get("planes", ()))
-    flat = [number, row_bytes, *(x for axis in planes for x in axis[:1])]
-    if not all(map(is_whole, (*flat, pitch))) or min(flat) < 1 or len(planes) > 2:
+
+
+def _rows(form: Sequence[Any], addr: int, nbytes: int) -> Rows:
+    """The rows of a form from ``addr`` on.
+
+    TraceFormatError unless they are rows, and of ``nbytes``.
+    """
+    if len(form) < 3 or len(form) % 2 == 0:
+        raise TraceFormatError(
+            f"{form!r:.60} of an op are no rows, row_bytes, pitch and planes; record "
+            "the run again"
+        )
+    number, row_bytes, pitch = form[:3]
+    planes = tuple(zip(form[3::2], form[4::2], strict=True))
+    flat = [number, row_bytes, *form[3::2]]
+    if not all(map(is_whole, form)) or min(flat) < 1 or len(planes) > MAX_PLANES:
         raise TraceFormatError(
             f"rows {number!r:.20}, row_bytes {row_bytes!r:.20}, pitch {pitch!r:.20} "
             f"and planes {planes!r:.40} of an op are no rows; record the run again"
@@ -397,14 +435,16 @@ def _joined_forms(parts: Sequence[_Part]) -> tuple[Ints, Forms]:
     table, number = np.unique(np.concatenate(tables), axis=0, return_inverse=True)
     if not len(table):
         return np.empty(0, np.uint8), NO_FORMS
-    number = number.reshape(-1)
+    is_one_row = (table[:, [0, *range(3, FORM_COLUMNS, 2)]] == 1).all(axis=1)
+    numbers = np.where(is_one_row, 0, np.arange(1, len(table) + 1))
+    number = numbers[number.reshape(-1)]
     kind = np.min_scalar_type(len(table))
     found = []
     before = 0
     for part in parts:
         form = np.zeros(len(part.row), kind)
         if len(part.table):
-            form[:] = 1 + number[before + part.which]
+            form[:] = number[before + part.which]
         before += len(part.table)
         found.append(form)
     return np.concatenate(found), Forms(table)
@@ -449,10 +489,10 @@ def _parts(block: ParamBlock, strings: Sequence[str]) -> Iterator[_Part]:
             if path.startswith(f"{shape}.")
         ]
         nbytes = _product(sizes[which], extents, f"{shape} of a {schema.name!r:.40}")
-        if place.in_rows:
+        if place.rows:
             yield _part_in_rows(
                 block,
-                columns,
+                _columns_of_rows(block, columns, place),
                 place is write,
                 values[columns[space]],
                 values[columns[addr]],
@@ -488,7 +528,7 @@ def _product(sizes: Ints, extents: Sequence[Array], what: str) -> Ints:
 
 def _part_in_rows(
     block: ParamBlock,
-    columns: Mapping[str, str],
+    form: Sequence[str],
     is_write: bool,
     space: Array,
     addr: Array,
@@ -496,18 +536,11 @@ def _part_in_rows(
 ) -> _Part:
     """The accesses of a block whose ops move rows.
 
-    ``columns`` has the column of each param, and ``nbytes`` what each op moves.
+    ``form`` are the columns of rows, row_bytes, pitch and planes, and ``nbytes`` what
+    each op moves.
     """
-    values = block.values
-    names = ["rows", "row_bytes", "pitch"]
-    depth = sum(path.startswith("planes.") for path in columns) // 2
-    for at in range(depth):
-        names += [f"planes.{at}.0", f"planes.{at}.1"]
-    if not columns.keys() >= {*names} or depth > MAX_PLANES:
-        raise TraceFormatError(
-            f"params of {block.schema.name!r:.40} say no rows; record the run again"
-        )
-    given = np.stack([_as_ints(values[columns[name]]) for name in names], 1)
+    depth = len(form) // 2 - 1
+    given = np.stack([_as_ints(block.values[column]) for column in form], 1)
     given = given.astype(np.int64)
     forms, which = np.unique(given, axis=0, return_inverse=True)
     _check_forms(given, addr, nbytes)
@@ -524,6 +557,31 @@ def _part_in_rows(
     )
 
 
+def _columns_of_rows(
+    block: ParamBlock, columns: Mapping[str, str], place: Place
+) -> list[str]:
+    """The columns of the rows of a region; TraceFormatError if they are no rows.
+
+    ``columns`` has the column of each param.
+    """
+    if place.rows == _OF_DMA:
+        names = ["rows", "row_bytes", "pitch"]
+        prefix = "planes."
+        listed = sum(path.startswith(prefix) for path in columns)
+        for at in range(listed // 2):
+            names += [f"{prefix}{at}.0", f"{prefix}{at}.1"]
+    else:
+        prefix = f"{place.rows}." if place.at is None else f"{place.rows}.{place.at}."
+        listed = sum(path.startswith(prefix) for path in columns)
+        names = [f"{prefix}{at}" for at in range(listed)]
+    is_form = 3 <= len(names) <= FORM_COLUMNS and len(names) % 2 == 1
+    if not is_form or not columns.keys() >= {*names}:
+        raise TraceFormatError(
+            f"params of {block.schema.name!r:.40} say no rows; record the run again"
+        )
+    return [columns[name] for name in names]
+
+
 def _check_forms(given: Ints, addr: Array, nbytes: Array) -> None:
     """TraceFormatError where rows, row_bytes, pitch and planes of an op are no rows.
 
@@ -532,14 +590,8 @@ def _check_forms(given: Ints, addr: Array, nbytes: Array) -> None:
     sized = np.concatenate((given, nbytes[:, None].astype(np.int64)), 1)
     forms, which = np.unique(sized, axis=0, return_inverse=True)
     spans = []
-    for number, row_bytes, pitch, *planes, moved in forms.tolist():
-        params = {
-            "rows": number,
-            "row_bytes": row_bytes,
-            "pitch": pitch,
-            "planes": [*zip(planes[::2], planes[1::2], strict=True)],
-        }
-        spans.append(_rows(params, 0, moved).span)
+    for *form, moved in forms.tolist():
+        spans.append(_rows(form, 0, moved).span)
     ends = addr.astype(np.float64) + np.array(spans, np.float64)[which.reshape(-1)]
     if len(ends) and ends.max() > 1 << _ADDRESS_BITS:
         raise TraceFormatError("an op touches bytes that no address of 52 bits names")

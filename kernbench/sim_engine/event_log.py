@@ -89,6 +89,12 @@ class Recorder(OpSink, Protocol):
         number of the call that was waited for (its own if it blocks), or NO_CMD.
         """
 
+    def caller(self, cmd: int, site: Site, /) -> None:
+        """Take where the function was called that made tl call ``cmd``.
+
+        It comes before the call goes on, and only if that function is no kernel.
+        """
+
     def op_log(self) -> Sequence[OpRecord]:
         """All ops so far by t_start; asked of a sink that alone has them."""
 

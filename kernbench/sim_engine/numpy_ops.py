@@ -24,11 +24,26 @@ from kernbench.sim_engine.op_calls import (
     conversion,
     counting,
     fused,
+    indexed,
     reduction,
     unary,
 )
-from kernbench.sim_engine.op_dtypes import COUNTED, INDEX, REAL, SELECTED, SIGNED, TRUTH
-from kernbench.sim_engine.op_forms import ALONG_AXIS, PLACEMENT, REDUCTION, SCAN
+from kernbench.sim_engine.op_dtypes import (
+    COUNTED,
+    INDEX,
+    KEPT,
+    REAL,
+    SELECTED,
+    SIGNED,
+    TRUTH,
+)
+from kernbench.sim_engine.op_forms import (
+    ALONG_AXIS,
+    GATHER,
+    PLACEMENT,
+    REDUCTION,
+    SCAN,
+)
 from kernbench.sim_engine.op_spec import OpSpec
 
 
@@ -95,6 +110,29 @@ def _cumsum(x: Array, axis: int | None, keepdims: bool) -> Array:
     return np.cumsum(x, axis=-1 if axis is None else axis)
 
 
+def _sort(x: Array, axis: int | None, keepdims: bool) -> Array:
+    """Each line along ``axis`` (None: the last) in order, a NaN as the largest."""
+    return np.sort(x, axis=-1 if axis is None else axis)
+
+
+def _gather(
+    shape: tuple[int, ...], x: Array, index: Array, axis: int | None = None
+) -> Array:
+    """Of each line of ``x`` along ``axis`` (None: the last) the elements at ``index``.
+
+    UsageError for an index that is not in it.
+    """
+    along = -1 if axis is None else axis
+    extent = x.shape[along]
+    at = index.astype(np.int64)
+    if at.size and (at.min() < 0 or at.max() >= extent):
+        raise UsageError(
+            f"gather has indices from {at.min()} to {at.max()}, and the axis has "
+            f"{extent} elements, 0 to {extent - 1}"
+        )
+    return np.asarray(np.take_along_axis(x, at, along))
+
+
 def _copy(
     shape: tuple[int, ...], x: Array, offset: float = 0, *strides: float
 ) -> Array:
@@ -127,6 +165,9 @@ def _arange(shape: tuple[int, ...], start: float = 0, *_end: float) -> Array:
 
 
 _SPECIAL_CYCLES = 4  # of the functions for which GPUs have special units
+
+_SORT_CYCLES = 36
+"""Steps of a bitonic network on lines of 256 elements, log2(n) (log2(n) + 1) / 2."""
 
 
 def _special(
@@ -260,6 +301,26 @@ _ROWS: tuple[OpSpec, ...] = (
         dtype=COUNTED,
         ulps=0.5,
         sums=True,
+    ),
+    OpSpec(
+        "sort",
+        _sort,
+        1,
+        along_axis,
+        "The elements along ``axis`` in order, the smallest first.",
+        form=ALONG_AXIS,
+        dtype=KEPT,
+        cost_cycles=_SORT_CYCLES,
+    ),
+    OpSpec(
+        "gather",
+        _gather,
+        2,
+        indexed,
+        "x[index] along ``axis``: the element that each index says.",
+        form=GATHER,
+        dtype=KEPT,
+        cost_cycles=_SPECIAL_CYCLES,
     ),
     OpSpec(
         "softmax",

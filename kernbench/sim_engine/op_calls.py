@@ -69,6 +69,13 @@ def along_axis(issue: Issue, x: Handle, axis: int = -1, out: Out = None) -> Hand
     return issue(x, axis=axis, out=out)
 
 
+def indexed(
+    issue: Issue, x: Handle, index: Handle, axis: int = -1, out: Out = None
+) -> Handle:
+    """``tl.op(x, index, axis)``; no axis means the last."""
+    return issue(x, index, axis=axis, out=out)
+
+
 def conversion(issue: Issue, x: Handle, dtype: str) -> Handle:
     """``tl.op(x, dtype)``."""
     return issue(x, dtype=dtype)

@@ -8,7 +8,7 @@
 - An op that leaves the integers (exp, div, softmax …) makes f32 of them, and a sum
   makes i32 of bool.
 - Comparisons give bool, places (argmax …) i32, and what an op selects by does not
-  count.
+  count. What is put in another order keeps its dtype.
 
 A ``dtype=`` of the call, or the tensor that is given as ``out=``, overrules them.
 """
@@ -121,6 +121,11 @@ def _counted(name: str, operands: Operands) -> str:
     return "i32" if result == "bool" else result
 
 
+def _kept(name: str, operands: Operands) -> str:
+    """That of the first operand, a tensor."""
+    return operands[0].dtype  # type: ignore[union-attr, return-value]
+
+
 def _index(name: str, operands: Operands) -> str:
     """Of a place in a tensor: i32."""
     return "i32"
@@ -133,3 +138,4 @@ SELECTED = DtypeRule(_selected)
 REAL = DtypeRule(_real, real=True)
 TRUTH = DtypeRule(_truth)
 INDEX = DtypeRule(_index)
+KEPT = DtypeRule(_kept)

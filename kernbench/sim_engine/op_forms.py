@@ -173,6 +173,49 @@ def _line_of(elements: Ints, extent: int, inner: int) -> Ints:
     return np.asarray(elements // (extent * inner) * inner + elements % inner)
 
 
+class Gather(Form):
+    """f(shape, x, index, axis), which takes from each line of x what the same line of
+    the index says.
+
+    Both have as many axes, and lines of any length along this one.
+    """
+
+    computes = False
+
+    def shape(self, shapes: Sequence[Shape], axis: Axis, keepdims: bool) -> Shape:
+        """That of the index."""
+        if len(shapes) != 2:
+            raise ValueError(f"{len(shapes)} operands, not x and an index")
+        x, index = shapes
+        lines = []
+        for extents in shapes:
+            # numpy knows the axes
+            lines.append(np.zeros(extents, np.bool_).max(_last(axis), keepdims=True))
+        if lines[0].shape != lines[1].shape:
+            raise ValueError(
+                f"an index of shape {index} of what has {x}: all axes but {axis} have "
+                "to be as long"
+            )
+        return index
+
+    def options(self, axis: Axis, keepdims: bool) -> dict[str, Any]:
+        """The axis."""
+        return {"axis": axis}
+
+    def elements(self, op: Applied, wanted: Ints) -> list[Ints]:
+        """The whole lines of x, whatever the index says, and the wanted indices."""
+        x, index = op.operands
+        axis = _last(op.params.get("axis")) % max(len(x), 1)
+        inner = prod(x[axis + 1 :])
+        lines = _line_of(wanted, index[axis], inner)
+        return [line_elements(lines, x[axis], inner), wanted]
+
+
+def _last(axis: Axis) -> int:
+    """An axis; None means the last."""
+    return -1 if axis is None else axis
+
+
 class Placement(Form):
     """f(shape, *operands), which puts elements elsewhere and computes none."""
 
@@ -189,6 +232,7 @@ ELEMENTWISE = Elementwise()
 REDUCTION = Reduction()
 ALONG_AXIS = Reduction(keeps_shape=True)
 SCAN = Scan()
+GATHER = Gather()
 PLACEMENT = Placement()
 
 

@@ -24,6 +24,7 @@ from kernbench.sim_engine.arithmetic import F32, F64, NumpyDtype, accumulator
 from kernbench.sim_engine.gemm import Step, gemm
 from kernbench.sim_engine.numpy_ops import COPY, NUMPY_OPS, op_spec
 from kernbench.sim_engine.op_forms import (
+    PLACEMENT,
     Applied,
     Shape,
     broadcast_elements,
@@ -310,7 +311,7 @@ class _Math:
         shapes = [r.shape for r in reads]
         scalars = params.get("scalars", ())
         out = () if write is None else write.shape
-        if not op.form.computes:
+        if op.form is PLACEMENT:
             _check_placed(op, shapes, scalars, out)
             return
         shapes += [()] * len(scalars)

@@ -320,15 +320,19 @@ class OpLogger:
         """Whether no byte of ``region`` is still to be computed."""
         if self._is_pending is None:
             return True
-        return not self._is_pending(region.space, region.addr, region.nbytes)
+        where = region.where
+        return not self._is_pending(region.space, where.addr, where.span)
 
     def _view(self, region: Region) -> Array | None:
         """The bytes there, ready or not; None where some were never written."""
-        if self._memory_store is None:
+        store = self._memory_store
+        if store is None:
             return None
         try:
-            return self._memory_store.view(
-                region.space, region.addr, region.shape, region.dtype
+            if region.strided is None:
+                return store.view(region.space, region.addr, region.shape, region.dtype)
+            return store.view_rows(
+                region.space, region.where, region.shape, region.dtype
             )
         except (KernbenchError, ValueError):
             return None
@@ -400,6 +404,23 @@ _MATH_PARAMS: Names = (
 )
 
 
+def rows_key(space: str) -> str:
+    """The param of the rows of a region, or of each of several, by that of its space:
+    "src_a_rows" by "src_a_space", "input_rows" by "input_spaces".
+    """
+    return space.removesuffix("s").removesuffix("space") + "rows"
+
+
+def rows_list(region: Region) -> list[int]:
+    """The rows in which a region lies: their number, their bytes, their pitch.
+
+    Count and pitch of each plane follow, the outermost first.
+    """
+    where = region.where
+    planes = [x for plane in where.planes for x in plane]
+    return [where.rows, where.row_bytes, where.pitch, *planes]
+
+
 def rows_params(rows: Rows) -> Params:
     """The params that say in which rows a DMA moves: a copy op of ADR-0020 D7.
 
@@ -421,21 +442,32 @@ def _params(kind: str, msg: MsgBase, names: Names) -> Params:
     Each is a field of one of its regions, as PLACES says, or an attribute of its own.
     """
     found: Params = {}
+    in_rows: Params = {}
     for attribute, keys in PLACES[kind].items():
         r = getattr(msg, attribute, None)
         if r is not None:
             fields = (r.space, r.addr, r.shape, r.dtype, r.nbytes)
             found = dict(zip(keys, fields, strict=False)) | found
+            if r.strided is not None and kind != "memory":
+                in_rows[rows_key(keys[0])] = rows_list(r)
     for name in names:
         if name not in found:
             found[name] = getattr(msg, name)
-    return {name: found[name] for name in names}
+    return {name: found[name] for name in names} | in_rows
 
 
 def _lists(prefix: str, regions: Iterable[Region], fields: Names) -> Params:
-    """One list for each field of several regions: "addr" as <prefix>_addrs."""
+    """One list for each field of several regions: "addr" as <prefix>_addrs.
+
+    One of rows, too, if some of them have gaps between their rows.
+    """
     held = tuple(regions)
-    return {f"{prefix}_{name}s": [getattr(r, name) for r in held] for name in fields}
+    made: Params = {
+        f"{prefix}_{name}s": [getattr(r, name) for r in held] for name in fields
+    }
+    if any(r.strided is not None for r in held):
+        made[f"{prefix}_rows"] = [*map(rows_list, held)]
+    return made
 
 
 @singledispatch
@@ -457,11 +489,21 @@ def _memory_info(
     params = _params("memory", msg, names)
     if isinstance(msg, HostWriteCmd):
         params["snapshot"] = msg.data
-    elif isinstance(msg, DmaReadCmd) and msg.src.strided is not None:
-        params |= rows_params(msg.src.strided)
-    elif isinstance(msg, DmaWriteCmd) and msg.strided is not None:
-        params |= rows_params(msg.strided)
+    elif isinstance(msg, DmaReadCmd):
+        params |= _rows_of_dma(msg.src, "dst_rows", msg.dst)
+    elif isinstance(msg, DmaWriteCmd):
+        params |= _rows_of_dma(msg.dst, "src_rows", msg.src)
     return "memory", name, params
+
+
+def _rows_of_dma(memory: Region, key: str, scratch: Region) -> Params:
+    """The rows of both ends of a DMA that are not contiguous."""
+    params: Params = {}
+    if memory.strided is not None:
+        params |= rows_params(memory.strided)
+    if scratch.strided is not None:
+        params[key] = rows_list(scratch)
+    return params
 
 
 def _dataflow(msg: ProductCmd) -> Params:

@@ -84,6 +84,10 @@ def _is_axis_of_rows(value: Any) -> bool:
     return _is_shape(value) and len(value) == 2
 
 
+def _is_form(value: Any) -> bool:
+    return _is_shape(value) and len(value) in (3, 5, 7)
+
+
 def _is_box(value: Any) -> bool:
     return _is_shape(value) and len(value) == 3
 
@@ -91,6 +95,7 @@ def _is_box(value: Any) -> bool:
 _WHOLE = "a number of 0 to 2^52"
 _DTYPE = f"one of {', '.join(DTYPES)}"
 _DATAFLOW = f"one of {', '.join(DATAFLOWS)}"
+_FORM_OF_ROWS = f"rows, row_bytes, pitch and up to two planes, each {_WHOLE}"
 
 _RULES: tuple[tuple[Test, str, tuple[str, ...]], ...] = (
     (
@@ -137,6 +142,12 @@ _RULES: tuple[tuple[Test, str, tuple[str, ...]], ...] = (
     ),
     (_is_whole_or_some, f"or each {_WHOLE}", ("rows", "row_bytes", "pitch")),
     (_all(_is_axis_of_rows), f"pairs of {_WHOLE}", ("planes",)),
+    (
+        _is_form,
+        _FORM_OF_ROWS,
+        ("src_rows", "dst_rows", "src_a_rows", "src_b_rows", "src_acc_rows"),
+    ),
+    (_all(_is_form), f"each {_FORM_OF_ROWS}", ("input_rows", "epilogue_rows")),
     (_all(_is_shape), "shapes", ("input_shapes", "epilogue_shapes")),
     (_all(_is_number), "numbers", ("scalars", "epilogue_scalars")),
     (_all(_is_flag), "each true or false", ("epilogue_has_operand",)),
@@ -150,8 +161,14 @@ _MEASURED = (
 """What the names of params have in them that are sizes, places or counts."""
 
 _TOGETHER = (
-    ("input_addrs", "input_spaces", "input_dtypes", "input_shapes"),
-    ("epilogue_addrs", "epilogue_spaces", "epilogue_dtypes", "epilogue_shapes"),
+    ("input_addrs", "input_spaces", "input_dtypes", "input_shapes", "input_rows"),
+    (
+        "epilogue_addrs",
+        "epilogue_spaces",
+        "epilogue_dtypes",
+        "epilogue_shapes",
+        "epilogue_rows",
+    ),
     ("epilogue", "epilogue_scopes", "epilogue_scalars", "epilogue_has_operand"),
     ("scalars", "scalar_positions"),
     ("spaces", "addrs", "sizes"),

@@ -88,10 +88,12 @@ class OpSpec:
         dtypes = [x for x in slots if isinstance(x, np.dtype)]
         scalars = {i: x for i, x in enumerate(slots) if not isinstance(x, np.dtype)}
         values = list(scalars.values())
+        options = self.form.options(axis, keepdims)
         if not self.form.computes:
 
             def place(arrays: Sequence[Array], shape: tuple[int, ...]) -> Array:
-                return np.asarray(function(shape, *arrays, *values)).reshape(shape)
+                placed = function(shape, *arrays, *values, **options)
+                return np.asarray(placed).reshape(shape)
 
             return place
 
@@ -101,7 +103,6 @@ class OpSpec:
         work = oracle_dtype(narrow) if wide else narrow
         with np.errstate(all="ignore"):
             fixed = [(i, _as_value(x, narrow, work)) for i, x in scalars.items()]
-        options = self.form.options(axis, keepdims)
 
         def compute(arrays: Sequence[Array], shape: tuple[int, ...]) -> Array:
             operands = [x.astype(work, copy=False) for x in arrays]

@@ -165,7 +165,7 @@ def plan_of(record: OpRecord, ops: Ops = NUMPY_OPS, wide: bool = False) -> Plan:
     if write is not None:
         for i, r in enumerate(reads):
             if r.space == write.space:
-                guarded.append((i, r.nbytes))
+                guarded.append((i, r.where.span))
     work = work_of(reads, write, params)
     return Plan(record, reads, write, held, guarded, compute, most, axes, work)
 
@@ -302,7 +302,7 @@ def gather(turn_of: Callable[[int], Turn], low: int, high: int) -> list[Turn]:
             break
         where = turn.where
         for i, size in plan.guarded:
-            at = bisect_right(written, where[i] - out.nbytes)
+            at = bisect_right(written, where[i] - out.where.span)
             if at < len(written) and written[at] < where[i] + size:
                 return alike
         alike.append(turn)

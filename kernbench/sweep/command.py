@@ -15,6 +15,7 @@ import click
 from kernbench.common.interrupts import interruptible
 from kernbench.console import say
 from kernbench.errors import UsageError
+from kernbench.shell.commands import ShellCommand
 from kernbench.visible import visible
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ _PLOT_LINES = 16
 class _Sweep(click.Group):
     """Runs a sweep where the first word is not the name of another command."""
 
+    command_class = ShellCommand
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in (*self.commands, *ctx.help_option_names):
             args = ["run", *args]
@@ -51,7 +54,7 @@ def sweep() -> None:
     """
 
 
-@sweep.command()
+@sweep.command(examples=("kernbench sweep run space.yaml -o results --jobs 2",))
 @click.argument("space", type=click.Path(dir_okay=False))
 @click.option(
     "-o", "--out", required=True, type=click.Path(file_okay=False), metavar="FOLDER",
@@ -192,7 +195,12 @@ def _draw(counts: dict[str, int | None], seed: int) -> Draw:
     return Draw()
 
 
-@sweep.command()
+@sweep.command(
+    examples=(
+        "kernbench sweep show results",
+        "kernbench sweep show results --sort end_ns",
+    )
+)
 @click.argument("folder", type=click.Path())
 @click.option("--sort", metavar="COLUMN", help="All points, by this column.")
 @click.option("--reverse", is_flag=True, help="The most of it first.")
@@ -269,5 +277,6 @@ def _open(results: Results, number: int) -> None:
     for line in differing:
         say(visible(line))
     if sys.stdout.isatty():
-        sys.exit(subprocess.run([sys.executable, "-m", "tui", str(path)]).returncode)
+        command = [sys.executable, "-m", "kernbench_tui", str(path)]
+        sys.exit(subprocess.run(command).returncode)
     say(f"trace: kernbench-tui {path}")

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from kernbench.errors import KernbenchError, UsageError
+from kernbench.errors import RefusedError, UsageError
 from kernbench.sweep.space import Objective, Point, RunOptions
 from kernbench.sweep.store import POINTS, SWEEP, TRACES, Row, read_rows
 from kernbench.sweep.table import as_record, is_right, pareto, value_of
@@ -145,9 +145,9 @@ def read_results(folder: Path) -> Results:
         )
         bench = str(about["bench"])
     except OSError as error:
-        raise KernbenchError(f"{path}: no results there: {error.strerror}") from None
+        raise RefusedError(f"{path}: no results there: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise KernbenchError(
+        raise RefusedError(
             f"{path} is damaged; start the sweep again, its points are kept"
         ) from None
     rows = read_rows(folder / POINTS).rows

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kernbench.common.interrupts import Uninterrupted
-from kernbench.errors import KernbenchError, UsageError
+from kernbench.errors import KernbenchError, RefusedError, UsageError
 from kernbench.sweep.point import Outcome
 from kernbench.sweep.space import Point
 
@@ -90,7 +90,7 @@ def read_rows(path: Path) -> Read:
     except FileNotFoundError:
         lines = []
     except OSError as error:
-        raise KernbenchError(f"{path}: cannot be read: {error.strerror}") from None
+        raise RefusedError(f"{path}: cannot be read: {error.strerror}") from None
     for number, line in enumerate(lines, 1):
         row = row_of(line)
         if row is not None:

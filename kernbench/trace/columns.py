@@ -209,6 +209,22 @@ class CommandColumns:
 
 
 @dataclass(frozen=True, slots=True)
+class CallerColumns:
+    """Where the function was called that made a tl call, if that was no kernel.
+
+    A helper makes calls for many lines; this is the line that it was called at. A call
+    that is not among these was made by a kernel itself, or the trace is an older one.
+    """
+
+    cmd: Annotated[U4, StoredAs("u4", "number of the call", joins="commands.cmd")]
+    file: Annotated[
+        U4, StoredAs("n/u4", "file of the line that called", table="string")
+    ]
+    line: Annotated[U4, StoredAs("n/u4", "number of that line")]
+    function: Annotated[U4, StoredAs("n/u4", "function around it", table="string")]
+
+
+@dataclass(frozen=True, slots=True)
 class OpColumns:
     """The ops, in the order in which they completed: an op is named by its row here.
 
@@ -341,6 +357,7 @@ COLUMN_CLASSES: dict[str, type] = {
     "paths": PathColumns,
     "alloc": AllocColumns,
     "commands": CommandColumns,
+    "callers": CallerColumns,
     "ops": OpColumns,
     "transfers": TransferColumns,
     "launches": LaunchColumns,

@@ -30,7 +30,16 @@ from kernbench.trace.stream import NewFrame
 Buffered: TypeAlias = dict[str, list[tuple[Any, ...]]]
 """Rows by the log that they are of."""
 
-BUFFERED = ("alloc", "commands", "ops", "transfers", "waits", "launches", "text")
+BUFFERED = (
+    "alloc",
+    "commands",
+    "callers",
+    "ops",
+    "transfers",
+    "waits",
+    "launches",
+    "text",
+)
 """The logs whose rows are buffered, in the order in which they are written."""
 
 

@@ -17,6 +17,7 @@ import re
 import stat
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import msgpack  # type: ignore[import-untyped]
 
+from kernbench.common.near import near
 from kernbench.common.texts import cut_text
 from kernbench.errors import TraceFormatError
 from kernbench.trace.changed import changed_of
@@ -99,6 +101,15 @@ def ignore_frame(frame: Frame) -> None:
     """An ``OnFrame`` for callers who just wait."""
 
 
+_COMPRESSED = {
+    b"\x1f\x8b": "gunzip -k",
+    b"\x28\xb5\x2f\xfd": "unzstd",
+    b"\xfd7zXZ": "unxz -k",
+    b"BZh": "bunzip2 -k",
+}
+"""How compressed files begin, and what makes the file of each again."""
+
+
 class FrameFile:
     """A mapped trace: its frames by tag, their checked bodies, and what was damaged.
 
@@ -140,6 +151,8 @@ class FrameFile:
             self.header = self._read_header()
         except (*_WRONG, OSError) as error:
             reason = getattr(error, "strerror", None) or str(error) or "no header"
+            if isinstance(error, OSError):
+                raise TraceFormatError(_not_there(path, reason)) from None
             raise TraceFormatError(
                 f"{path}: no kernbench trace that can be read, at offset 0: {reason}; "
                 "record one with `kernbench run BENCH --trace FILE`"
@@ -151,6 +164,12 @@ class FrameFile:
 
     def _read_header(self) -> dict[str, Any]:
         """The head of the first frame; what ``_WRONG`` lists if this is no trace."""
+        for start, how in _COMPRESSED.items():
+            if self.map[: len(start)] == start:
+                raise TraceFormatError(
+                    f"it is compressed; `{how} {self.path}` makes a file that can be "
+                    "read"
+                )
         first = self._frame_at(0)
         if first.tag != MAGIC:
             raise TraceFormatError(f"the first frame is {first.tag!r}, not {MAGIC!r}")
@@ -390,3 +409,14 @@ def _is_plugin(stated: Any) -> bool:
     if not isinstance(stated, dict):
         return False
     return isinstance(stated.get("name"), str) and isinstance(stated.get("sha"), str)
+
+
+def _not_there(path: Path, reason: str) -> str:
+    """What to say of a file that cannot be opened, and which it may have been."""
+    hint = "record one with `kernbench run BENCH --trace FILE`"
+    with suppress(OSError):
+        stems = [file.stem for file in path.parent.glob(f"*{path.suffix}")]
+        alike = [f"{stem}{path.suffix}" for stem in near(path.stem, stems)]
+        if alike:
+            hint = f"did you mean {' or '.join(alike)}?"
+    return f"{path}: {reason}; {hint}"

@@ -20,13 +20,14 @@ import numpy as np
 from kernbench.common.arrays import Array
 from kernbench.common.dtypes import DTYPES, Tolerance
 from kernbench.common.messages import Transfer, Wait
-from kernbench.errors import KernbenchError, TraceFormatError
+from kernbench.errors import RefusedError, TraceFormatError
 from kernbench.sim_engine.event_log import Shard, Site
 from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, canonical_order
 from kernbench.sim_engine.verify import Expectation
 from kernbench.trace.caching import cached_without_lock
 from kernbench.trace.columns import (
     AllocColumns,
+    CallerColumns,
     CommandColumns,
     EdgeColumns,
     NodeColumns,
@@ -112,7 +113,7 @@ class Trace:
     def check(self) -> list[Damage]:
         """Look into every frame; all that are damaged."""
         _ = self.edges
-        for tag in ("transfers", "waits", "commands"):
+        for tag in ("transfers", "waits", "commands", "callers"):
             self._logs.columns(tag)
         _ = self.launches
         _ = self.texts
@@ -262,7 +263,7 @@ class Trace:
 
     def refuse(self, index: int = 0) -> OpRecord:
         """KernbenchError: this is a cut, of which nothing can be executed."""
-        raise KernbenchError(
+        raise RefusedError(
             f"{self.path} was cut from a trace, so what memory held before is not "
             "known; ask the whole trace"
         )
@@ -377,6 +378,17 @@ class Trace:
             number, pe, launch, call, file, line, function, *rest = cells
             site = Site(file, line, function)
             return Command(number, pe, launch, call, site, *rest)
+        return None
+
+    @cached_without_lock
+    def callers(self) -> CallerColumns:
+        """Where functions were called that made tl calls, but for kernels."""
+        return CallerColumns(**self._logs.columns("callers"))
+
+    def caller(self, cmd: int) -> Site | None:
+        """Where the function was called that made a call; None if it is a kernel."""
+        for _, *site in self._logs.rows_by_key("callers", "cmd", [cmd]):
+            return Site(*site)
         return None
 
     @cached_without_lock

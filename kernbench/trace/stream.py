@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from kernbench.errors import KernbenchError
+from kernbench.errors import KernbenchError, RefusedError
 from kernbench.trace.frames import FrameFile
 from kernbench.trace.schema import pack_frame
 from kernbench.trace.tail import Tail, tail_of
@@ -115,7 +115,7 @@ class FrameStream:
             reason = error.strerror
             if isinstance(error, BlockingIOError):
                 reason = "another run is writing it"
-            raise KernbenchError(
+            raise RefusedError(
                 f"cannot write trace {path}: {reason}; name one that may be written"
             ) from None
 

@@ -213,6 +213,12 @@ class TraceWriter:
         row = (cmd, pe, launch, call, *site, awaits, t_issue, t_resume)
         self._add("commands", t_resume, row)
 
+    def caller(self, cmd: int, site: Site) -> None:
+        """A row of ``callers``: call ``cmd`` was made by a function that was called at
+        ``site``.
+        """
+        self._add("callers", self._now, (cmd, *site))
+
     def op(
         self,
         row: int,

@@ -78,7 +78,8 @@ class KernelContext:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One tl call on its way.
+    """One tl call on its way; its function was called at ``caller``, unless that is a
+    kernel.
 
     ``messages`` are its commands; ``on_issue`` and ``on_done`` are called with each as
     it is issued and as it has landed, ``processes`` serve them, and ``last`` is the one
@@ -90,6 +91,7 @@ class Call:
     name: str
     cmd: int
     site: Site
+    caller: Site | None = None
     messages: list[MsgBase] = field(default_factory=list)
     blocking: bool = True
     waits_for: Call | None = None

@@ -24,7 +24,7 @@ class IpcqCalls(MathCalls):
         overwritten. Ranks that all send before they recv need ``wait=False`` for a
         payload larger than the ring.
         """
-        whole = self._row_major(handle, "send").region
+        whole = self._contiguous(handle, "send").region
         call = self._link_call("send", dir, wait)
         call.messages.append(SendCmd(direction=dir, src=whole))
         call.on_issue = lambda msg: self._check_written(call, msg.src)

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from operator import index as whole_number
-from typing import Any, SupportsIndex, TypeAlias, TypeVar
+from typing import Any, NamedTuple, SupportsIndex, TypeAlias, TypeVar
 
 import greenlet
 
 from kernbench.common.arrays import Array
 from kernbench.common.dtypes import dtype_name, itemsize, nbytes_of
 from kernbench.common.kernel_texts import KernelText
-from kernbench.common.messages import MsgBase, Region
+from kernbench.common.messages import MsgBase, Region, as_matrix
 from kernbench.common.phys_addr import PhysAddr
 from kernbench.common.pointers import TensorPtr, TensorSlice, boxes_of, own_box
 from kernbench.common.rows import MAX_ROWS, Rows
@@ -110,9 +110,11 @@ class Issuer:
     def _new_call(self, name: str, blocking: bool = True) -> Call:
         """A call with a number of its own, and the kernel line that makes it."""
         ctx = self._ctx
-        site = ctx.sites.here()
+        site, caller = ctx.sites.with_caller()
         number = ctx.numbers.take(ctx.node.id, name, site)
-        return Call(name, number, site, blocking=blocking)
+        if caller is not None and ctx.events is not None:
+            ctx.events.caller(number, caller)
+        return Call(name, number, site, caller, blocking=blocking)
 
     def _switch(self, call: Call) -> None:
         """Hand ``call`` to the runner; it comes back when the kernel may go on.
@@ -143,7 +145,7 @@ class Issuer:
             reads, _written = message.regions()
             for region in reads:
                 self._check_written(call, region)
-            self._ctx.pending.mark(place.space, place.addr, place.nbytes, op)
+            self._ctx.pending.mark_rows(place.space, place.where, op)
 
         call.messages.append(message)
         call.on_issue = issue
@@ -312,7 +314,8 @@ class Issuer:
         """
         if not isinstance(handle, TensorHandle):
             raise KernelError(
-                f"{what}: {handle!r} is no handle; tl.load or compute one"
+                f"{what}: {handle!r} is no handle; tl.load or compute one (of a "
+                "number tl.full(shape, number, dtype))"
             )
         if handle.root.scope not in self._scopes:
             raise KernelError(
@@ -426,40 +429,46 @@ class Issuer:
         if note not in self._ctx.notes:
             self._ctx.notes.append(note)
 
-    def _places(
+    def _moves(
         self, call: Call, ptr: Address, whole: Region, strides: Strides
-    ) -> list[tuple[Piece, Rows | None]]:
-        """The pieces of a tensor at ``ptr``, one for each command of a DMA.
+    ) -> list[Move]:
+        """How a DMA moves a tensor from or to ``ptr``, command by command.
 
-        Those of a slice are in its boxes, else as ``_places_at``.
+        A slice is a command for each of its boxes, else it is as ``_moves_at`` says.
         """
         if not isinstance(ptr, TensorSlice):
-            return self._places_at(call, ptr, whole, strides)
+            return self._moves_at(call, ptr, whole, strides)
         size = itemsize(whole.dtype)
         found = []
         for run in ptr.runs():
             nbytes = nbytes_of(run.shape, whole.dtype)
-            one = Region(whole.space, 0, run.shape, whole.dtype, nbytes)
-            for piece, rows in self._places_at(call, run.va, one, run.strides):
-                offset = piece.offset + run.offset * size
-                found.append((piece._replace(offset=offset), rows))
+            part = Region(whole.space, 0, run.shape, whole.dtype, nbytes)
+            within = _descriptor(call, part, run.within)
+            for move in self._moves_at(call, run.va, part, run.strides):
+                offset = run.offset * size + move.offset
+                if not within.is_one:  # a box is one piece
+                    move = move._replace(within=within.at(offset))
+                found.append(move._replace(offset=offset))
         return found
 
-    def _places_at(
+    def _moves_at(
         self, call: Call, ptr: SupportsIndex, whole: Region, strides: Strides
-    ) -> list[tuple[Piece, Rows | None]]:
-        """The pieces of a tensor at virtual ``ptr``, one for each command of a DMA.
+    ) -> list[Move]:
+        """How a DMA moves a tensor from or to virtual ``ptr``: a command for each piece
+        of memory.
 
         ``strides`` count elements, one for each axis; None is row-major without gaps.
-        A piece that is not contiguous comes with its rows. Raises as ``_pieces``, and
-        KernelError for strides that make no descriptor.
+        Raises as ``_pieces``, and KernelError for strides that make no descriptor.
         """
         rows = Rows.one(0, whole.nbytes)
         if strides is not None:
             rows = _descriptor(call, whole, strides)
         pieces = self._pieces(call, ptr, whole, rows.span)
+        shape = whole.shape
         if rows.is_one:
-            return [(piece, None) for piece in pieces]
+            if len(pieces) == 1:
+                return [Move(0, whole.nbytes, shape, pieces[0].addr)]
+            return [Move(offset, held, None, addr) for offset, held, addr in pieces]
         found = []
         offset = 0
         ends = [piece.offset + piece.nbytes for piece in pieces]
@@ -467,7 +476,8 @@ class Issuer:
             piece = pieces[bisect_right(ends, part.addr)]
             addr = piece.addr + part.addr - piece.offset
             strided = None if part.is_one else part.at(addr)
-            found.append((Piece(offset, part.nbytes, addr), strided))
+            own = shape if part.nbytes == whole.nbytes else None
+            found.append(Move(offset, part.nbytes, own, addr, strided))
             offset += part.nbytes
         return found
 
@@ -502,26 +512,32 @@ class Issuer:
         return pieces
 
     def _one_piece(self, call: Call, ptr: Address, shape: Shape, dtype: str) -> Region:
-        """The region at ``ptr``; AddressError if it lies in several pieces."""
+        """The region at ``ptr``, whose rows may have gaps between them.
+
+        AddressError if it lies in several pieces, KernelError if its rows have gaps
+        within them.
+        """
         region = _checked(call, "hbm", 0, shape, dtype)
-        places = self._places(call, ptr, region, None)
-        if len(places) != 1:
-            spans = ", ".join(f"{p.nbytes} bytes at {p.addr:#x}" for p, _ in places)
+        moves = self._moves(call, ptr, region, None)
+        if len(moves) != 1:
+            spans = ", ".join(f"{m.nbytes} bytes at {m.addr:#x}" for m in moves)
             where = repr(ptr)
             if not isinstance(ptr, TensorSlice):
                 where = f"{_address(call, ptr):#x}"
             raise AddressError(
                 f"{call.name} of {dtype}{list(region.shape)} at {where} covers "
-                f"{len(places)} shards ({spans}); it must lie in one: use the shard's "
+                f"{len(moves)} shards ({spans}); it must lie in one: use the shard's "
                 "own size, or tl.load"
             )
-        ((piece, rows),) = places
-        if rows is not None:
+        (move,) = moves
+        rows = move.rows
+        if rows is not None and not _is_matrix(rows, region):
             raise KernelError(
-                f"{call.name}: the rows of {ptr!r} do not touch, and tiles are of what "
-                "is contiguous; slice whole rows, or tl.load it"
+                f"{call.name}: the elements of a row of {ptr!r} do not touch, and "
+                "tiles are of matrices of whole rows; leave out the step of its last "
+                "axis, or tl.load it"
             )
-        return replace(region, addr=piece.addr)
+        return replace(region, addr=move.addr, strided=rows)
 
 
 def _address(call: Call, ptr: SupportsIndex) -> int:
@@ -536,11 +552,22 @@ def _address(call: Call, ptr: SupportsIndex) -> int:
 
 
 def _checked(call: Call, space: str, addr: int, shape: Shape, dtype: str) -> Region:
-    """A region of that shape; KernelError for an extent below 1."""
-    extents = tuple(int(extent) for extent in shape)
-    if min(extents, default=1) < 1:
-        raise KernelError(f"{call.name}: shape {extents} has an extent below 1")
+    """A region of that shape; KernelError as ``extents_of``."""
+    extents = extents_of(call.name, shape)
     return Region(space, addr, extents, dtype, nbytes_of(extents, dtype))
+
+
+def extents_of(what: str, shape: Any) -> tuple[int, ...]:
+    """The extents of a shape; KernelError for one below 1, and for what is none."""
+    try:
+        extents = tuple(map(whole_number, shape))
+    except TypeError as error:
+        raise KernelError(
+            f"{what}: shape {shape!r} has to be a tuple of whole numbers, as (n,)"
+        ) from error
+    if min(extents, default=1) < 1:
+        raise KernelError(f"{what}: shape {extents} has an extent below 1")
+    return extents
 
 
 def _descriptor(call: Call, whole: Region, strides: Sequence[int]) -> Rows:
@@ -594,15 +621,47 @@ def _descriptor(call: Call, whole: Region, strides: Sequence[int]) -> Rows:
     return rows
 
 
-def part(
-    whole: Region, space: str, addr: int, nbytes: int, strided: Rows | None = None
-) -> Region:
-    """A piece of a tensor: the whole keeps its shape, less is flat.
+def _is_matrix(rows: Rows, region: Region) -> bool:
+    """Whether rows are those of the matrix that a region is, one after another."""
+    number, columns = as_matrix(region.shape)
+    row_bytes = columns * itemsize(region.dtype)
+    has_two_axes = len(region.shape) <= 2 and not rows.planes
+    return has_two_axes and (rows.rows, rows.row_bytes) == (number, row_bytes)
 
-    It is bytes where elements would be cut. ``strided`` are the rows in which it lies.
+
+class Move(NamedTuple):
+    """What one command of a DMA moves: ``nbytes`` of a tensor, and where they lie.
+
+    In memory they are at physical ``addr``, in ``rows`` if there are gaps between them.
+    Of the tensor they are those from byte ``offset`` on, or in the rows ``within``,
+    which begin there. ``shape`` is theirs; None of what is no block of the tensor.
     """
-    if nbytes == whole.nbytes:
-        return replace(whole, space=space, addr=addr, strided=strided)
-    dtype = "u8" if nbytes % itemsize(whole.dtype) else whole.dtype
-    shape = (nbytes // itemsize(dtype),)
-    return Region(space, addr, shape, dtype, nbytes, strided)
+
+    offset: int
+    nbytes: int
+    shape: tuple[int, ...] | None
+    addr: int
+    rows: Rows | None = None
+    within: Rows | None = None
+
+    def in_memory(self, whole: Region) -> Region:
+        """The bytes of ``whole`` as they lie in memory."""
+        moved = self._of(whole)
+        return replace(moved, space="hbm", addr=self.addr, strided=self.rows)
+
+    def in_tensor(self, whole: Region) -> Region:
+        """The bytes of ``whole`` as they lie in it."""
+        within = self.within
+        if within is not None:
+            within = within.at(whole.addr + self.offset)
+        return replace(self._of(whole), addr=whole.addr + self.offset, strided=within)
+
+    def _of(self, whole: Region) -> Region:
+        """They are bytes where elements would be cut."""
+        if self.nbytes == whole.nbytes:
+            return whole
+        dtype = "u8" if self.nbytes % itemsize(whole.dtype) else whole.dtype
+        shape = self.shape
+        if shape is None:
+            shape = (self.nbytes // itemsize(dtype),)
+        return replace(whole, shape=shape, dtype=dtype, nbytes=self.nbytes)

@@ -221,8 +221,11 @@ class KernelRunner:
         awaited = call.waits_for or call
         direction, peer = awaited.link or ("", "")
         what = f"{node}: {call.name} {direction}".rstrip()
+        what = f"{what} at {site.file}:{site.line}"
+        if call.caller is not None:
+            what += f", called at {call.caller.file}:{call.caller.line}"
         self.ctx.msg.waiting[call.cmd] = Waiter(
-            what=f"{what} at {site.file}:{site.line}",
+            what=what,
             since=self.ctx.env.now,
             node=node,
             peer=peer,

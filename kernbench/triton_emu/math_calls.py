@@ -6,7 +6,7 @@ result follows the rules of ``op_dtypes``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from inspect import Parameter, signature
@@ -18,7 +18,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from kernbench.common.arrays import Array
-from kernbench.common.dtypes import dtype_name, is_float, itemsize, np_dtype
+from kernbench.common.dtypes import (
+    dtype_name,
+    is_dtype_name,
+    is_float,
+    itemsize,
+    np_dtype,
+)
 from kernbench.common.from_triton import instead_of
 from kernbench.common.messages import Region
 from kernbench.common.pe_commands import MathCmd
@@ -29,7 +35,7 @@ from kernbench.sim_engine.op_dtypes import SCALARS, TRUTH, Scalar
 from kernbench.sim_engine.op_spec import OpSpec, Slots
 from kernbench.sim_engine.pending import Holds
 from kernbench.triton_emu.handles import Operand, Out, Shape, TensorHandle
-from kernbench.triton_emu.issuer import Issuer
+from kernbench.triton_emu.issuer import Issuer, extents_of
 
 Axis: TypeAlias = int | None
 
@@ -47,11 +53,14 @@ class MathCalls(Issuer):
     there is one for each of ``op_calls``.
     """
 
-    def __getattr__(self, name: str) -> Callable[..., TensorHandle]:
-        """The call of an op that has come into the table since this class was made.
+    def __getattr__(self, name: str) -> Any:
+        """Our name of a dtype, by that of Triton; or the call of an op that has come
+        into the table since this class was made.
 
         AttributeError that says what to write for another name.
         """
+        if is_dtype_name(name):
+            return dtype_name(name)
         op = NUMPY_OPS.get(name)
         if op is None or op.call is None:
             calls = [known for known in dir(self) if not known.startswith("_")]
@@ -79,10 +88,35 @@ class MathCalls(Issuer):
         """``tl.transpose``, as Triton calls it."""
         return self.transpose(x, axes or None)
 
+    def topk(self, x: TensorHandle, k: int, axis: int = -1) -> TensorHandle:
+        """The ``k`` largest along ``axis``, the largest first.
+
+        It is a sort, and a copy of the end of it.
+        """
+        ordered: TensorHandle = self.sort(x, axis)
+        length = ordered.shape[axis]
+        if not 1 <= k <= length:
+            raise KernelError(
+                f"topk of {x!r}, axis={axis}: {k} of {length} elements; k is at least "
+                f"1 and at most {length}"
+            )
+        return self._moved("topk", ordered, lambda t: _ends(t, axis, k))
+
+    def flip(self, x: TensorHandle, axis: int = -1) -> TensorHandle:
+        """``x`` in reverse order along ``axis``, a copy."""
+        return self._moved("flip", x, lambda t: np.flip(t, axis))
+
     @staticmethod
-    def static_range(*bounds: int) -> range:
+    def constexpr(value: Any) -> Any:
+        """The value: a kernel is plain Python, and its numbers are."""
+        return value
+
+    @staticmethod
+    def static_range(*bounds: int) -> Iterable[int]:
         """Python's range: a kernel is plain Python, and its loops are."""
         return range(*map(whole_number, bounds))
+
+    range = static_range
 
     def slice(self, x: TensorHandle, starts: Shape, shape: Shape) -> TensorHandle:
         """The block of ``x`` from ``starts`` on; a copy where it is not contiguous."""
@@ -100,6 +134,8 @@ class MathCalls(Issuer):
         ``x``.
         """
         whole = self._live(x, name).region
+        if whole.strided is not None:
+            return self._turned(name, x, move)
         stored = np.empty(whole.shape, np.int8)
         try:
             seen = move(stored.T if x.transposed else stored)
@@ -118,6 +154,32 @@ class MathCalls(Issuer):
         addr = whole.addr + offset * size
         region = Region(whole.space, addr, shape, whole.dtype, seen.size * size)
         return replace(x, region=region, call=None, base=x.root, transposed=turned)
+
+    def _turned(
+        self, name: str, x: TensorHandle, move: Callable[[Array], Array]
+    ) -> TensorHandle:
+        """What ``move`` makes of a matrix in HBM whose rows have gaps between them.
+
+        That is itself or its transpose; KernelError for anything else.
+        """
+        stored = np.empty(x.region.shape, np.int8)
+        seen = move(stored.T if x.transposed else stored)
+        for turned in (False, True):
+            same = stored.T if turned else stored
+            if seen.shape == same.shape and seen.strides == same.strides:
+                return replace(x, call=None, base=x.root, transposed=turned)
+        raise KernelError(
+            f"{name} of {x!r}, whose rows have gaps between them: slice the pointer as "
+            "it is needed, or tl.load it first"
+        )
+
+    def _contiguous(self, x: TensorHandle, name: str) -> TensorHandle:
+        """``x``, or a copy where it is a transpose; KernelError for rows with gaps."""
+        if self._live(x, name).region.strided is not None:
+            raise KernelError(
+                f"{name} of {x!r}, whose rows have gaps between them; tl.load it first"
+            )
+        return self._row_major(x, name)
 
     def _row_major(self, x: TensorHandle, name: str) -> TensorHandle:
         """``x``, or a copy where it is a transpose."""
@@ -168,7 +230,7 @@ class MathCalls(Issuer):
             if op.dtype.casts_integers and is_float(dtype):
                 operands = self._as_floats(operands, dtype)
         call = self._new_call(name)
-        target = self._output(call, tuple(shape), dtype, out)
+        target = self._output(call, extents_of(name, shape), dtype, out)
         arguments = arguments_of(name, operands)
         # a pointwise op may be written over an operand, but only exactly over it
         in_place = target.region if op.form.pointwise else None
@@ -269,6 +331,12 @@ def _comparison(
         return bool(op.bind(slots)(arrays, shape))
 
     return holds
+
+
+def _ends(t: Array, axis: int, count: int) -> Array:
+    """The last elements of ``t`` along an axis, the very last first."""
+    backwards = np.flip(t, axis)
+    return np.moveaxis(np.moveaxis(backwards, axis, 0)[:count], 0, axis)
 
 
 def _block(t: Array, starts: Shape, shape: tuple[int, ...]) -> Array:

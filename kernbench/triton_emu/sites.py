@@ -22,6 +22,7 @@ _LIBRARIES = tuple(
     {sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")}
 )
 _NOWHERE = Site("?", 0, "?")
+_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 
 
 class CallSites:
@@ -42,12 +43,33 @@ class CallSites:
 
     def at(self, frame: FrameType | None) -> Site:
         """The innermost site of a stack whose innermost frame is ``frame``."""
-        while frame is not None:
-            shown = self._name(frame.f_code)
-            if shown is not None:
-                return Site(shown, frame.f_lineno, frame.f_code.co_name)
+        return self._site(self._innermost(frame)) or _NOWHERE
+
+    def with_caller(self) -> tuple[Site, Site | None]:
+        """The site of the call that is being made, and where its function was called.
+
+        The latter is None if no user's code called it: that of a kernel.
+        """
+        frame = self._innermost(sys._getframe(1))
+        site = self._site(frame) or _NOWHERE
+        while frame is not None and frame.f_code.co_name in _COMPREHENSIONS:
+            frame = frame.f_back  # it is at a line of the function around it
+        return site, self._site(frame.f_back if frame is not None else None)
+
+    def _innermost(self, frame: FrameType | None) -> FrameType | None:
+        """The innermost frame of users' code from ``frame`` on; None of none."""
+        while frame is not None and self._name(frame.f_code) is None:
             frame = frame.f_back
-        return _NOWHERE
+        return frame
+
+    def _site(self, frame: FrameType | None) -> Site | None:
+        """The site of a frame; None if that is not of users' code."""
+        if frame is None:
+            return None
+        shown = self._name(frame.f_code)
+        if shown is None:
+            return None
+        return Site(shown, frame.f_lineno, frame.f_code.co_name)
 
     def of(
         self, traceback: TracebackType | None, function: Callable[..., None]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan
 from operator import index as whole_number
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from kernbench.common.pe_commands import (
     Epilogue,
     GemmCmd,
 )
-from kernbench.common.pointers import TensorSlice
+from kernbench.common.pointers import TensorPtr, TensorSlice, own_box
 from kernbench.errors import KernelError
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 from kernbench.sim_engine.op_dtypes import SCALARS
@@ -39,8 +39,11 @@ from kernbench.triton_emu.handles import (
     TensorHandle,
 )
 from kernbench.triton_emu.ipcq_calls import IpcqCalls
-from kernbench.triton_emu.issuer import Address, Strides, part
+from kernbench.triton_emu.issuer import Address, Strides
 from kernbench.triton_emu.math_calls import arguments_of, result_shape
+
+Indices: TypeAlias = range
+"""Python's range: as a kernel knows it, ``tl.range`` is that of the class."""
 
 _SCOPES = ("output_tile", "k_tile")
 """When an epilogue step runs: on the finished sum, or on each partial product."""
@@ -57,6 +60,20 @@ class TLContext(IpcqCalls):
     def num_programs(self, axis: int) -> int:
         """How many PEs a cube (axis 0), cubes a SIP (1) or SIPs (2) take part."""
         return _along(self._ctx.msg.programs, axis)
+
+    def own(self, ptr: TensorPtr) -> tuple[Indices, ...]:
+        """The indices of the box of a tensor that this PE holds, for each axis.
+
+        KernelError for a pointer that was moved, and if it holds several boxes.
+        """
+        layout = getattr(ptr, "layout", None)
+        if layout is None:
+            raise KernelError(
+                f"own: {ptr!r} is no tensor that the kernel was given, but moved or "
+                "sliced"
+            )
+        box = own_box(layout, self._ctx.node.id)
+        return tuple(range(low, low + extent) for low, extent, _ in box.ranges)
 
     @staticmethod
     def cdiv(a: int, b: int) -> int:
@@ -95,9 +112,9 @@ class TLContext(IpcqCalls):
         handle = self._allocate(call, extents, element)
         handle.awaited = wait
         whole = handle.region
-        for piece, strided in self._places(call, place, whole, strides):
-            src = part(whole, "hbm", piece.addr, piece.nbytes, strided)
-            dst = part(whole, "tcm", whole.addr + piece.offset, piece.nbytes)
+        for move in self._moves(call, place, whole, strides):
+            src = move.in_memory(whole)
+            dst = move.in_tensor(whole)
             call.messages.append(DmaReadCmd(src=src, dst=dst, handle_id=handle.id))
         under_way = f"the load of {handle.id}, still under way"
         early: dict[int, Array | str] = {}
@@ -123,8 +140,8 @@ class TLContext(IpcqCalls):
     ) -> TensorHandle:
         """An operand in HBM, without a DMA of its own: as ``load`` says where.
 
-        Raises AddressError if it does not lie in one shard, and KernelError if its rows
-        do not touch.
+        Its rows may have gaps between them. Raises AddressError if it does not lie in
+        one shard, and KernelError if there are gaps within a row.
         """
         place, extents, element = self._meant("ref", ptr, shape, dtype)
         if extents is None:
@@ -160,12 +177,14 @@ class TLContext(IpcqCalls):
             if strides is not None
             else self._target("store", ptr, handle.shape, handle.dtype)
         )
-        whole = self._row_major(handle, "store").region
+        whole = self._contiguous(handle, "store").region
         call = self._new_call("store", blocking=wait)
-        for piece, strided in self._places(call, place, whole, strides):
-            src = part(whole, whole.space, whole.addr + piece.offset, piece.nbytes)
+        for move in self._moves(call, place, whole, strides):
             message = DmaWriteCmd(
-                src=src, dst_addr=piece.addr, handle_id=handle.id, strided=strided
+                src=move.in_tensor(whole),
+                dst_addr=move.addr,
+                handle_id=handle.id,
+                strided=move.rows,
             )
             if whole.space == "hbm":
                 self._refuse_overlap(call, message.dst, [whole])

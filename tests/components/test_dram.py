@@ -12,9 +12,9 @@ import pytest
 from pace import first_fast
 
 from kernbench.common.rows import Rows
-from kernbench.components.builtin.dram import Layout, new_channel
 from kernbench.errors import KernbenchError, TopologyError
 from kernbench.probes import channel
+from kernbench.topology.dram import Layout, new_channel
 from kernbench.topology.spec import HbmSpec
 
 PEAK_GBS = 32

@@ -13,9 +13,9 @@ import pytest
 
 from kernbench.common.messages import MsgBase, TileToken
 from kernbench.common.rows import Rows
-from kernbench.components.builtin.dram import Layout, new_channel
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology import load_topology
+from kernbench.topology.dram import Layout, new_channel
 from kernbench.topology.spec import HbmSpec
 
 ALL_CHANNELS = 4096

@@ -41,6 +41,29 @@ def _past_rows(rows, tl):
 """
 """What mutants call, behind the last line of the program."""
 
+SLICE_TAIL = """
+
+def _past_slice(piece, tl):
+    # Wrong on the first PE of the first cube: one block further, by the first axis of
+    # which it is not the whole.
+    from kernbench.common.pointers import sliced
+
+    if tl.program_id(0) + tl.program_id(1):
+        return piece
+    index = []
+    is_moved = False
+    axes = zip(piece.ranges, piece.layout.shape, piece.kept)
+    for along, whole, is_kept in axes:
+        low = along.low
+        if not is_moved and along.extent < whole:
+            low += along.extent * along.step
+            is_moved = True
+        last = low + (along.extent - 1) * along.step
+        index.append(slice(low, last + 1, along.step) if is_kept else low)
+    return sliced(piece.layout, tuple(index))
+"""
+"""The same for those that slice pointers."""
+
 CCL_YAML = """\
 defaults:
   algorithm: mutant
@@ -145,6 +168,7 @@ PROGRAMS = (
     _idiom("halo"),
     _idiom("prefetch"),
     _idiom("relay"),
+    _idiom("sliced"),
 )  # fmt: skip
 
 
@@ -200,6 +224,11 @@ class Mutant:
         return written_name(self.program)
 
 
+def kind_in_program(name: str) -> str:
+    """Program and kind of the mutant of a name: what is before its line."""
+    return name.rpartition("/")[0]
+
+
 def written_name(program: Program) -> str:
     """The name of the file that the rewritten source of a program is written to."""
     if program.algorithm:
@@ -225,9 +254,17 @@ def mutants_of(program: Program) -> Iterator[Mutant]:
                 continue
             number = seen.get(line, 0)
             seen[line] = number + 1
-            changed = source.edited(mutation.edits) + TAIL
+            changed = source.edited(mutation.edits)
+            changed += tail_of(changed)
             yield Mutant(program, kind, mutation.lines, number, changed)
     yield from _early_credits(program, source)
+
+
+def tail_of(changed: str) -> str:
+    """What stands behind the last line of a program that was rewritten."""
+    if "_past_slice(" in changed:
+        return TAIL + SLICE_TAIL
+    return TAIL
 
 
 def all_mutants(programs: Iterable[Program] = PROGRAMS) -> list[Mutant]:
@@ -517,8 +554,15 @@ def slot_too_few(source: Source) -> Iterator[Mutation]:
 
 def tile_off(source: Source) -> Iterator[Mutation]:
     """The first PE addresses the tile behind its own."""
+    for call, whose in source.calls("load", "ref", "store"):
+        if isinstance(call.args[0], ast.Subscript):
+            piece = call.args[0]
+            past = f"_past_slice({source.of(piece)}, {whose})"
+            lines = (call.lineno, *used_at(source, call))
+            yield Mutation((source.replaced(piece, past),), lines)
     for call, whose in source.calls("load", "ref"):
-        if isinstance(call.args[0], ast.Starred):
+        is_whole = len(call.args) < 2  # a slice, or all that the PE has
+        if is_whole or isinstance(call.args[0], ast.Starred):
             continue
         shape = source.of(call.args[1])
         dtype = '"f16"'
@@ -530,6 +574,8 @@ def tile_off(source: Source) -> Iterator[Mutation]:
         yield Mutation((source.replaced(call.args[0], past),), lines)
     for call, whose in source.calls("store"):
         first, second, *_ = call.args
+        if isinstance(first, ast.Subscript):
+            continue
         edits = (
             source.before(first, "*_past_store("),
             source.after(second, f", {whose})"),

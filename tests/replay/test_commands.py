@@ -222,9 +222,9 @@ def test_kernbench_trace_prints_json():
 @pytest.mark.parametrize(
     ("args", "message", "code"),
     [
-        (("info", "nowhere.msgpack"), "nowhere.msgpack", 1),
-        (("info", "."), "directory", 1),
-        (("info", __file__), "test_commands.py", 1),
+        (("info", "nowhere.msgpack"), "nowhere.msgpack", 2),
+        (("info", "."), "directory", 2),
+        (("info", __file__), "test_commands.py", 2),
         (("fly", str(SHIPPED)), "unknown command 'fly'", 2),
         (("route", str(SHIPPED), "--op", "-7"), "no op -7", 2),
     ],

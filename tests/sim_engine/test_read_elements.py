@@ -117,6 +117,57 @@ def test_a_reduced_element_is_made_of_its_line(shape, name, axis, keepdims):
 
 
 @settings(max_examples=40, deadline=None)
+@given(
+    shape=st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple),
+    name=st.sampled_from(["sort", "cumsum"]),
+    axis=st.none() | st.integers(-3, 2),
+)
+def test_an_element_of_an_ordered_line_is_made_of_its_line(shape, name, axis):
+    axis = None if axis is None else axis % len(shape)
+    x, y = places([shape, shape])
+    record = math_op(name, [x], y, axis=axis)
+    for seen, said in zip(influence(record), claimed(record), strict=True):
+        assert not (seen & ~said).any()
+        if name == "cumsum":
+            np.testing.assert_array_equal(said, seen)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    shape=st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple),
+    length=st.integers(1, 4),
+    axis=st.integers(-3, 2),
+    seed=st.integers(0, 99),
+)
+def test_a_gathered_element_is_made_of_its_line_and_its_index(
+    shape, length, axis, seed
+):
+    axis %= len(shape)
+    wanted = list(shape)
+    wanted[axis] = length
+    x, index, out = places([shape, wanted, wanted])
+    rng = np.random.default_rng(seed)
+    data = rng.uniform(1, 2, shape)
+    at = rng.integers(0, shape[axis], wanted).astype(np.float64)
+    record = math_op("gather", [x, index], out, axis=axis)
+    before = outcome(record, [data, at])
+    of_x, of_index = claimed(record)
+    np.testing.assert_array_equal(of_index, np.eye(at.size, dtype=bool))
+    for i in range(data.size):
+        moved = data.copy()
+        moved.flat[i] += 1
+        changed = outcome(record, [moved, at]) != before
+        assert not (changed & ~of_x[i]).any()
+    # the whole line: there is an index for which each of its elements counts
+    for i in range(shape[axis]):
+        everywhere = np.full(wanted, float(i))
+        moved = data + 1
+        other = outcome(record, [moved, everywhere])
+        assert (other != outcome(record, [data, everywhere])).all()
+    assert of_x.sum() == shape[axis] * at.size
+
+
+@settings(max_examples=40, deadline=None)
 @given(data=st.data(), name=st.sampled_from(SELECTS))
 def test_what_an_op_selects_from_is_named_whole(data, name):
     op = NUMPY_OPS[name]

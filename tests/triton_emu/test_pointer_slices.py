@@ -7,9 +7,13 @@ import pytest
 
 from kernbench.common.pointers import TensorPtr
 from kernbench.errors import AddressError, KernelError
+from kernbench.replay import ReplaySession
+from kernbench.runtime_api import run_bench
 from kernbench.runtime_api.placement import DPPolicy
 from kernbench.runtime_api.torch import Torch
+from kernbench.sim_engine.accesses import access_columns, accesses
 from kernbench.sim_engine.engine import GraphEngine
+from kernbench.trace import Trace
 
 POLICIES = ("replicate", "row_wise", "column_wise")
 
@@ -19,7 +23,7 @@ def launched(topology, kernel, *tensors, pe=0):
     engine = GraphEngine(topology)
     torch = Torch(engine)
     made = [
-        torch.tensor(array, dp=DPPolicy(pe=policy, num_cubes=1), name="xyz"[i])
+        torch.tensor(array, dp=DPPolicy(pe=policy, num_cubes=1), name="xyzw"[i])
         for i, (array, policy) in enumerate(tensors)
     ]
 
@@ -86,6 +90,137 @@ def test_a_slice_over_shards_of_rows_is_a_command_for_each(one_cube):
     reads = [op for op in engine.op_log if op.op_name == "dma_read"]
     sizes = {op.params["dst_addr"]: op.params["nbytes"] for op in reads}
     assert [size for _, size in sorted(sizes.items())] == [8, 16, 16, 8]
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_slice_over_shards_of_columns_is_a_command_for_each(one_cube, step):
+    x = np.arange(16 * 32, dtype=np.float32).reshape(16, 32)
+    y = np.zeros_like(x)
+
+    def kernel(x_ptr, y_ptr, tl):
+        block = tl.load(x_ptr[2:9, 1:11:step])  # columns 0:4, 4:8 and 8:12
+        tl.store(y_ptr[2:9, 1:11:step], block)
+
+    engine, (_, found) = launched(
+        one_cube, kernel, (x, "column_wise"), (y, "column_wise")
+    )
+    expected = np.zeros_like(x)
+    expected[2:9, 1:11:step] = x[2:9, 1:11:step]
+    assert np.array_equal(found.numpy(), expected)
+    names = [op.op_name for op in engine.op_log]
+    assert names.count("dma_read") == names.count("dma_write") == 3
+
+
+def test_a_load_over_columns_lands_whole_without_waiting(one_cube):
+    x = np.arange(8 * 16, dtype=np.int16).reshape(8, 16)
+
+    def kernel(x_ptr, tl):
+        block = tl.load(x_ptr[:, 1:15], wait=False)
+        tl.wait(block)
+        assert np.array_equal(block.numpy(), x[:, 1:15])
+
+    launched(one_cube, kernel, (x, "column_wise"))
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_composites_of_slices_are_those_of_numpy(one_cube, seed):
+    """Operands, an epilogue's and the output are blocks of larger matrices."""
+    rng = random.Random(seed)
+    data = np.random.default_rng(seed)
+    m, k, n = (rng.randrange(1, 40) for _ in range(3))
+    flip = rng.random() < 0.3
+    left = (k, m) if flip else (m, k)
+    blocks = [left, (k, n), (m, n), (m, n)]
+    wholes = []
+    places = []
+    for rows, cols in blocks:
+        whole = (rows * 2 + 5, cols + rng.randrange(4))
+        wholes.append(data.integers(-3, 4, whole).astype(np.float32))
+        step = rng.randrange(1, 3)
+        row = rng.randrange(3)
+        col = rng.randrange(whole[1] - cols + 1)
+        places.append(
+            (slice(row, row + (rows - 1) * step + 1, step), slice(col, col + cols))
+        )
+    at_a, at_b, at_r, at_c = places
+    tile = tuple(rng.choice([8, 16, 64]) for _ in range(3))
+
+    def kernel(a, b, r, c, tl):
+        x = tl.ref(a[at_a])
+        done = tl.composite(
+            a=tl.trans(x) if flip else x,
+            b=tl.ref(b[at_b]),
+            out_ptr=c[at_c],
+            epilogue=["relu", ("bias", tl.ref(r[at_r]))],
+            tile=tile,
+        )
+        tl.wait(done)
+        tl.composite("mul", a=done, b=tl.ref(r[at_r]), out_ptr=c[at_c], tile=tile)
+
+    a, b, r, c = wholes
+    _, (*_, found) = launched(one_cube, kernel, *((x, "replicate") for x in wholes))
+    factor = a[at_a].T if flip else a[at_a]
+    expected = c.copy()
+    expected[at_c] = (np.maximum(factor @ b[at_b], 0) + r[at_r]) * r[at_r]
+    assert np.array_equal(found.numpy(), expected)
+
+
+STRIDED_BENCH = """
+import numpy as np
+from kernbench.benches import bench
+from kernbench.runtime_api import DPPolicy
+
+def kernel(a, b, c, tl):
+    if tl.program_id(0):
+        return
+    done = tl.composite(a=tl.ref(a[1:17, 3:19]), b=tl.ref(a[20:36:1, 2:18]),
+                        out_ptr=c[4:20, 5:21], tile=(8, 8, 8),
+                        epilogue=[("bias", tl.ref(a[0:16, 8:24]))])
+    tl.wait(done)
+    tl.wait(tl.composite("fma", a=done, b=tl.ref(a[0:1, 0:16]), c=tl.ref(c[4:20, 0:1]),
+                         out_ptr=c[4:20, 5:21]))
+    x = tl.load(b[2:9, 1:11:3])
+    tl.store(b[2:9, 2:12:3], 2 * x)
+
+@bench(name="strided", description="rows with gaps")
+def run(torch):
+    a = torch.rng.integers(-3, 4, (40, 24)).astype("f4")
+    b = torch.rng.integers(-3, 4, (16, 32)).astype("f4")
+    one = DPPolicy(num_cubes=1)
+    ta = torch.tensor(a, dp=one, name="a")
+    tb = torch.tensor(b, dp=DPPolicy(pe="column_wise", num_cubes=1), name="b")
+    tc = torch.zeros((24, 24), "f32", one, name="c")
+    torch.launch("strided", kernel, ta, tb, tc)
+    c = np.zeros((24, 24))
+    product = a[1:17, 3:19] @ a[20:36, 2:18] + a[0:16, 8:24]
+    c[4:20, 5:21] = product * a[0, :16]
+    b[2:9, 2:12:3] = 2 * b[2:9, 1:11:3]
+    torch.expect(tb, b)
+    torch.launch("look", lambda c, tl: None, tc)
+"""
+
+
+def test_a_trace_of_slices_says_what_they_touch(tmp_path):
+    """Of each op, decoded or not; and what it read is found again."""
+    file = tmp_path / "strided.py"
+    file.write_text(STRIDED_BENCH)
+    run_bench(str(file), trace=tmp_path / "t.msgpack", verify=True)
+    trace = Trace.open(tmp_path / "t.msgpack")
+    assert trace.check() == []
+    touched = access_columns(trace)
+    found = {}
+    for number, row in enumerate(touched.row.tolist()):
+        mode = "w" if touched.mode[number] else "r"
+        pieces = touched.pieces(np.array([number]))
+        for addr, nbytes in zip(pieces.addr, pieces.nbytes, strict=True):
+            found.setdefault(row, []).append((mode, int(addr), int(nbytes)))
+    for position, row in enumerate(trace.order.tolist()):
+        expected = [(a.mode, a.addr, a.nbytes) for a in accesses(trace.ops[position])]
+        assert found.get(row, []) == expected
+    session = ReplaySession(trace)
+    assert session.verify().ok
+    assert "composite_math" in str(session.run_line("blame c[4,5]"))
+    assert not session.run_line("hazards").rows
 
 
 def test_a_pointer_alone_is_the_box_of_each_pe(one_cube):
@@ -166,7 +301,19 @@ MISTAKES = {
         lambda x, tl: tl.store(x[0:2], tl.zeros((2, 4), "f16")),
         "tl.cast it to f32 first",
     ),
-    "a column": (lambda x, tl: tl.ref(x[0:2, 0:2]), "do not touch"),
+    "a step in a row": (lambda x, tl: tl.ref(x[0:2, ::2]), "of a row of x.* step"),
+    "five dimensions": (
+        lambda x, tl: tl.load(x, (2, 2, 2, 2), strides=(60, 24, 10, 2)),
+        "cannot have 5 dimensions",
+    ),
+    "a store of rows": (
+        lambda x, tl: tl.store(x[8:10, 0:2], tl.ref(x[0:2, 0:2])),
+        "gaps between them; tl.load it first",
+    ),
+    "a shape of rows": (
+        lambda x, tl: tl.reshape(tl.ref(x[0:2, 0:2]), (4,)),
+        "slice the pointer as it is needed",
+    ),
 }
 
 

@@ -115,6 +115,26 @@ def along_axis(draw, name):
     return Example([x], call, case.meaning(wide(x), axis))
 
 
+def indexed(draw, name):
+    """Lines of another length, by indices of any integer dtype."""
+    case = OP_CASES[name]
+    shape = draw(SHAPES.filter(bool))
+    x = array(draw, shape, (*case.dtypes, "bool"))
+    axis = draw(st.integers(-len(shape), len(shape) - 1))
+    of_index = list(shape)
+    of_index[axis] = draw(st.integers(1, 6))
+    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    index = rng.integers(0, shape[axis], of_index)
+    index = index.astype(np_dtype(draw(st.sampled_from(INTEGERS))))
+
+    def call(tl, h, i):
+        made = getattr(tl, name)(h, i, axis)
+        assert made.dtype == h.dtype
+        return made
+
+    return Example([x, index], call, case.meaning(wide(x), wide(index), axis))
+
+
 def conversion(draw, name):
     x = array(draw, draw(SHAPES), (*FLOATS, *INTEGERS, "bool"))
     dtype = draw(st.sampled_from(("f32", "i32")))
@@ -148,6 +168,7 @@ BY_FORM = {
     call_forms.bounded: elementwise,
     call_forms.reduction: reduction,
     call_forms.along_axis: along_axis,
+    call_forms.indexed: indexed,
     call_forms.conversion: conversion,
     call_forms.constant: constant,
     call_forms.counting: counting,
@@ -248,7 +269,26 @@ def trans(draw, name):
     return Example([x], call, wide(x).transpose(axes or None))
 
 
+def topk(draw, name):
+    shape = draw(SHAPES.filter(bool))
+    x = array(draw, shape, (*FLOATS, *INTEGERS))
+    axis = draw(st.integers(-len(shape), len(shape) - 1))
+    k = draw(st.integers(1, shape[axis]))
+    descending = np.flip(np.sort(wide(x), axis), axis)
+    expected = np.take(descending, range(k), axis)
+    return Example([x], lambda tl, h: tl.topk(h, k, axis), expected)
+
+
+def flip(draw, name):
+    shape = draw(SHAPES.filter(bool))
+    x = array(draw, shape, FLOATS)
+    axis = draw(st.integers(-len(shape), len(shape) - 1))
+    return Example([x], lambda tl, h: tl.flip(h, axis), np.flip(wide(x), axis))
+
+
 OTHER_CASES = {
+    "topk": topk,
+    "flip": flip,
     "trans": trans,
     "zeros": zeros,
     "dot": dot,
@@ -261,6 +301,7 @@ NO_RESULT = {
     *("program_id", "num_programs", "cdiv", "load", "ref", "store", "composite"),
     *("wait", "scope", "device_print", "device_assert", "send", "recv", "recv_async"),
     *("slot_bytes", "bytes_of", "truth_of", "issue", "static_range"),
+    *("range", "constexpr", "own"),
 }
 
 

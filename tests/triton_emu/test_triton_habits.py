@@ -53,7 +53,27 @@ IN_KERNEL = {
     "tl.expand_dims(tl.load(x), 0)": "tl.reshape(x, (rows, 1))",
     "tl.broadcast_to(tl.load(x), (2, 64))": "broadcast by themselves",
     "tl.zeros_like(tl.load(x))": "tl.zeros(x.shape, x.dtype)",
-    "tl.sort(tl.load(x))": "tl.argmax",
+    "tl.load(x) % 2": "int(x) % n",
+    "tl.load(x) // 2": "int(x) // n",
+    "tl.load(x) ** 2": "x * x",
+    "(tl.load(x) > 2) & (tl.load(x) < 9)": "tl.minimum(a, b)",
+    "(tl.load(x) > 2) | (tl.load(x) < 9)": "tl.maximum(a, b)",
+    "~(tl.load(x) > 2)": "tl.eq(a, False)",
+    "tl.sum(tl.load(x), axis=0, keep_dims=True)": "keepdims=True",
+    "tl.max(tl.load(x), axis=0, return_indices=True)": "tl.argmax",
+    "tl.sum(tl.load(x), dim=0)": "axis=",
+    "tl.zeros((8,), x.dtype.element_ty)": "x.dtype, which is a name",
+    "tl.zeros((8,), x.type.element_ty)": "x.dtype is a name",
+    "x.stride(0)": "x[i0:i1, j0:j1]",
+    "tl.load(x).trans()": "tl.trans(x)",
+    "tl.math.exp(tl.load(x))": "without math",
+    "tl.range(0, 8, num_stages=3)": "wait=False",
+    "tl.store(y[0:8], 1.0)": "tl.full(shape, number, dtype)",
+    "tl.load(x, 64)": "has to be a tuple of whole numbers, as (n,)",
+    "tl.load(x[x > 3])": "is no whole number",
+    "tl.sort(tl.load(x), descending=True)": "tl.flip(tl.sort(x))",
+    "tl.topk(tl.load(x), 65)": "at most 64",
+    "tl.gather(tl.load(x), tl.zeros((2, 2), 'i32'))": "gather of [(64,), (2, 2)]",
     "tl.sin(tl.load(x))": "on the host",
     "tl.rand(0, 0)": "torch.rng",
     "tl.associative_scan(tl.load(x), 0, max)": "tl.cumsum",
@@ -83,7 +103,51 @@ AT_THE_TOP = {
     "import triton": "leave the import out",
     "import triton.language as tl": "leave the import out",
     "import torch": "leave the import out",
+    "def other(x, BLOCK: tl.constexpr, tl): pass": "from kernbench import tl",
+    "from kernbench import tl; tl.load(0)": "outside of kernels",
 }
+
+
+SHARDED = """x = torch.zeros((16, 16), "f32", DPPolicy(num_cubes=1), name="z")
+    y = torch.zeros((16, 16), "f32", DPPolicy(pe="row_wise", num_cubes=1), name="w")
+    torch.launch("k", kernel, x, y{more})"""
+
+BAD_INPUT = {
+    "tl.load(x[0:17])": "0:17 is not inside it, which is 0:16",
+    "tl.store(y[15:17], tl.load(x[0:2]))": "15:17 is not inside it",
+    "tl.ref(y[0:4])": "y[0:4] covers 2 shards",
+    "tl.composite(a=x, b=x, out_ptr=y)": "is no handle",
+    "tl.composite(a=tl.ref(x), b=tl.ref(x), out_ptr=y[:, :])": "covers 8 shards",
+    "tl.load(x[0:8:-1])": "a step of -1; a DMA goes upwards",
+    "tl.ref(x[0:8, ::2])": "leave out the step of its last axis",
+    "tl.composite(a=tl.ref(x), b=tl.ref(x[:, :8]), out_ptr=x[:, ::2])": "the step of",
+    "tl.load(x, (2, 2, 2, 2), strides=(60, 24, 10, 2))": "cannot have 5 dimensions",
+    "tl.load(x[0:8], dtype='f16')": "f16 has another size",
+    "tl.store(y[0:8], tl.zeros((8, 16), 'i8'))": "tl.cast it to f32",
+}
+
+
+@pytest.mark.parametrize("line", BAD_INPUT)
+def test_bad_input_is_one_error_with_the_kernels_line(tmp_path, line):
+    said = said_of(
+        tmp_path,
+        imports="from kernbench.runtime_api import DPPolicy",
+        body=line,
+        launch=SHARDED.format(more=""),
+    )
+    assert BAD_INPUT[line].replace("y[0:4]", "w[0:4]") in said
+    assert "habit.py:6" in said
+    assert "\n" not in said
+
+
+def test_a_keyword_that_the_kernel_lacks_names_its_line(tmp_path):
+    said = said_of(
+        tmp_path,
+        imports="from kernbench.runtime_api import DPPolicy",
+        launch=SHARDED.format(more=", BLOCK=8"),
+    )
+    assert "'BLOCK'" in said
+    assert said.endswith("habit.py:5")
 
 
 def said_of(folder, **parts):
@@ -123,10 +187,10 @@ def test_a_launch_hands_keywords_to_the_kernel(tmp_path):
     file = tmp_path / "habit.py"
     file.write_text(
         BENCH.format(
-            imports="",
+            imports="from kernbench import tl",
             decorated="",
-            parameters="x, y, BLOCK: 'tl.constexpr', ",
-            body="""for i in tl.static_range(0, 64, BLOCK):
+            parameters="x, y, BLOCK: tl.constexpr, ",
+            body="""for i in tl.range(0, 64, tl.constexpr(BLOCK)):
         tl.store(y[i : i + BLOCK], tl.exp2(tl.load(x[i : i + BLOCK])))""",
             launch="""torch.launch("k", kernel, x, y=y, BLOCK=16)
     torch.expect(y, np.exp2(np.arange(64.0)))""",
@@ -138,7 +202,42 @@ def test_a_launch_hands_keywords_to_the_kernel(tmp_path):
 def test_no_word_is_known_to_tl():
     from kernbench.triton_emu.tl_context import TLContext
 
-    of_others = {"cast", "dot", "arange", "softmax"}  # of a handle, and of torch
+    # of a handle, and of torch
+    of_others = {"cast", "dot", "arange", "softmax", "trans"}
     assert [word for word in WORDS if hasattr(TLContext, word)] == sorted(
         of_others, key=[*WORDS].index
     )
+
+
+def test_dtypes_go_by_the_names_of_numpy_torch_and_triton(tmp_path):
+    file = tmp_path / "habit.py"
+    file.write_text(
+        BENCH.format(
+            imports="from kernbench import tl",
+            decorated="",
+            parameters="x, y, dtype: tl.constexpr, ",
+            body="""x = tl.cast(tl.load(x), tl.bfloat16)
+    assert x.dtype == "bf16" and tl.load(y[0:4], dtype=np.int32).dtype == "i32"
+    tl.store(y, tl.cast(x + tl.zeros((64,), dtype), np.float32))""",
+            launch="""y = torch.zeros((64,), torch.float32, name="z")
+    torch.launch("k", kernel, x, y, tl.float8e5)
+    torch.expect(y, np.arange(64))""",
+        )
+    )
+    assert run_bench(str(file), verify=True).report.ok
+
+
+def test_an_index_outside_is_named_where_it_is_executed(tmp_path):
+    file = tmp_path / "habit.py"
+    file.write_text(
+        BENCH.format(
+            imports="",
+            decorated="",
+            parameters="x, y, ",
+            body="""x = tl.load(x)
+    tl.store(y, tl.gather(x, tl.cast(x + 1, "i32")))""",
+            launch=LAUNCH,
+        )
+    )
+    with pytest.raises(KernbenchError, match=r"gather.* indices from 1 to 64"):
+        run_bench(str(file), verify=True)

@@ -188,7 +188,7 @@ def test_a_screen_is_printed_when_its_answers_are_there(
     assert cells.begun.is_set()
     text = capsys.readouterr().out
     assert "computing" not in text
-    assert "RRRR" in text
+    assert "GEMM 0,0,0" in text
 
 
 # -- the status line ----------------------------------------------------------------

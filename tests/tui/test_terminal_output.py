@@ -11,11 +11,8 @@ from statistics import median
 
 import pytest
 from pace import first_fast
-from rich.color import ColorSystem
 from rich.terminal_theme import TerminalTheme
 from terminals import Terminal, opened
-
-from tui.draw import STYLES
 
 READY = "op 40/"
 STEPS = "sssSSnnNss"
@@ -273,19 +270,6 @@ def hues(terminal: Terminal) -> set[str]:
     """The foreground colours on the screen."""
     rows = terminal.screen.buffer.values()
     return {cell.fg for row in rows for cell in row.values()}
-
-
-@pytest.mark.parametrize(
-    "system", [ColorSystem.STANDARD, ColorSystem.EIGHT_BIT, ColorSystem.TRUECOLOR]
-)
-@pytest.mark.parametrize("name", STYLES)
-def test_every_style_is_legible(name: str, system: ColorSystem) -> None:
-    style = STYLES[name]
-    foreground, background = (
-        colour.downgrade(system).get_truecolor(XTERM_THEME).hex[1:]
-        for colour in (style.color, style.bgcolor)
-    )
-    assert contrast(foreground, background) >= 3
 
 
 # -- glyphs ------------------------------------------------------------------------

@@ -1,5 +1,4 @@
-"""The time axis of the timeline: the minimap, the ruler, and the cursor in a row of
-cells.
+"""The time axis of the timeline: the minimap and the ruler.
 
 All of it follows from the window and the cursor's time; nothing here knows the trace,
 so it costs the same however long that is.
@@ -8,11 +7,10 @@ so it costs the same however long that is.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 
+from kernbench.replay.arrays import Floats
 from kernbench.replay.text import time_text
-from kernbench.replay.time.op_classes import CLASSES
 from tui.draw import Glyphs, Line, clip
 
 _UNITS = (("ms", 1e6), ("us", 1e3), ("ns", 1.0))
@@ -20,10 +18,6 @@ _CELLS_A_TICK = 12
 """Two ticks of the ruler are at least as many cells apart."""
 _ROUND = 1e-9
 """A quotient that is off a whole number by less is one."""
-_RUN = re.compile(r"(.)\1*")
-_STYLES = {" ": "", ".": "dim", "!": "bad", "#": "bad"}
-"""Styles of the cells that show no class. The style of a class is named by its letter.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +63,31 @@ class Axis:
         return f"{time_text(self.span)} shown, {cell} a cell"
 
 
-def minimap(axis: Axis, end: float) -> Line:
-    """The run from 0 to ``end`` ns in a line, with the window and the cursor in it."""
+def minimap(axis: Axis, end: float, busy: Floats | None) -> Line:
+    """The run from 0 to ``end`` ns in a line, with the window and the cursor in it.
+
+    ``busy`` is how busy the machine is in each cell, drawn against the busiest; None:
+    that is not known yet.
+    """
     last = axis.columns - 1
     low = int(min(max(axis.t0 / end, 0.0), 1.0) * last)
     high = int(min(max(axis.t1 / end, 0.0), 1.0) * last)
-    cells = [(axis.glyphs.rule, "rule")] * axis.columns
-    cells[low : high + 1] = [(axis.glyphs.thick, "flight")] * (high + 1 - low)
+    cells = [axis.glyphs.rule] * axis.columns
+    if busy is not None:
+        most = max(float(busy.max()), 1e-12)
+        for i, share in enumerate((busy / most).tolist()):
+            if share > 0:
+                cells[i] = axis.glyphs.ramp[min(int(share * 8), 7)]
+    else:
+        cells[low : high + 1] = [axis.glyphs.thick] * (high + 1 - low)
+    line: Line = [(clip(" whole run", axis.label, axis.glyphs), "dim")]
+    styles = ["rule"] * low + ["flight"] * (high + 1 - low)
+    styles += ["rule"] * (last - high)
     if axis.time is not None:
-        share = min(max(axis.time / end, 0.0), 1.0)
-        cells[int(share * last)] = ("V", "mark")
-    label = clip(f" all {time_text(end)}", axis.label, axis.glyphs)
-    return [(label, "dim"), *cells]
+        at = int(min(max(axis.time / end, 0.0), 1.0) * last)
+        cells[at] = "V"
+        styles[at] = "mark"
+    return line + list(zip(cells, styles, strict=True))
 
 
 def ruler(axis: Axis) -> Line:
@@ -132,28 +139,3 @@ def _unit_of(largest: float) -> tuple[str, float]:
         if largest >= unit_ns:
             return unit, unit_ns
     return _UNITS[-1]
-
-
-def cells_line(cells: str, axis: Axis) -> Line:
-    """The cells of a row as runs of one style, with the cursor among them.
-
-    A class under the cursor keeps its letter, any other cell becomes a bar.
-    """
-    at = axis.cursor_cell
-    if at is None:
-        return _runs(cells)
-    here = cells[at]
-    letter = here.upper()
-    cursor = (axis.glyphs.bar, "mark")
-    if letter in CLASSES:
-        cursor = (here, f"{letter}|")
-    return [*_runs(cells[:at]), cursor, *_runs(cells[at + 1 :])]
-
-
-def _runs(cells: str) -> Line:
-    """Cells as runs of equal characters, each in the style of its character."""
-    found = []
-    for run in _RUN.finditer(cells):
-        letter = run[1]
-        found.append((run[0], _STYLES.get(letter, letter)))
-    return found

@@ -64,7 +64,7 @@ _LEVELS = ("SIP", "cube", "PE")
 
 _COLUMNS_A_STEP = 8
 """How far one step of panning goes."""
-_HEAT_STYLES = ((0.8, "bad"), (0.5, "mark"), (0.1, "flight"))
+_HEAT_STYLES = ((0.8, "hot"), (0.5, "mark"), (0.1, "flight"))
 """The style of a link that is busy for at least such a share of time; of any other
 ``_COOL``."""
 _COOL = "dim"

@@ -19,19 +19,27 @@ from kernbench.replay.command import Command
 from kernbench.replay.commands import GOTO, TIME
 from kernbench.replay.index import Index
 from kernbench.replay.inner_commands import (
+    CAUSES,
     CELLS,
     CRITICAL_CELLS,
+    CRITICAL_OPS,
     HAZARD_CELLS,
+    HAZARD_OPS,
     IN_SERVICE,
     INDEXED_ROWS,
     LANES,
     SUMMARY,
+    TRAFFIC,
+    TRAFFIC_CELLS,
 )
 from kernbench.replay.query import Query
 from kernbench.replay.time.timeline import RowKey
+from kernbench.replay.time.traffic import TrafficGroup
+from kernbench.replay.views.causes import Causes, Linked
 from kernbench.replay.views.ops import InService
-from tui.draw import Run, clip
-from tui.panes.axis import Axis, cells_line, minimap, ruler
+from kernbench.replay.views.timeline import RowCells, TrafficCells
+from tui.draw import Line, Run, clip
+from tui.panes.axis import Axis, minimap, ruler
 from tui.panes.base import (
     Answers,
     BasePane,
@@ -51,6 +59,8 @@ from tui.panes.base import (
     Settle,
     Waiting,
 )
+from tui.panes.slices import Marks, Pointed, beside, duration_text, is_hot, legend
+from tui.panes.slices import Row as CellRow
 from tui.panes.tree import Branch, Folds, Tree, row_of
 
 BUSY, IN_LANES, CRITICAL, HAZARDS = range(4)
@@ -58,6 +68,9 @@ BUSY, IN_LANES, CRITICAL, HAZARDS = range(4)
 _MARKS: dict[int, Command] = {CRITICAL: CRITICAL_CELLS, HAZARDS: HAZARD_CELLS}
 """The question that each view with marks asks: which cells of the rows in view to mark.
 """
+
+_MARKED: dict[int, Command] = {CRITICAL: CRITICAL_OPS, HAZARDS: HAZARD_OPS}
+"""The question which ops these are."""
 
 LIGHT_OPS = 500_000
 """Ops that are indexed in some ten ms."""
@@ -72,6 +85,30 @@ _EDGE = 1 / 50
 """The share of the window that stays free on either side of what is fitted into it."""
 _PANS = 8
 """How many steps of panning move the window by its own length."""
+
+_LEAST_LABEL = 16
+"""Columns of the names of rows, where there is room."""
+_HEADER = 2
+"""Lines above the rows: minimap and ruler."""
+_ONE_LINE = 7
+"""Lines from which on one below the rows says why the cursor's op waited."""
+_TWO_LINES = 13
+"""Lines from which on there is a legend too."""
+_SMALL_NS = 0.5
+"""A time between two ops that is not worth a word."""
+_REASONS = {
+    "operand": "its operands",
+    "engine": "the engine",
+    "window": "its turn in the window of tiles",
+    "dma_slot": "a slot of the DMA",
+    "link": "a link",
+    "hbm_channel": "a channel of HBM",
+    "credit": "a free slot at the receiver",
+    "arrival": "what was sent to it",
+    "launch": "the launch",
+    "barrier": "the barrier",
+}
+"""What waits are for, in words; any other reason is said as it is."""
 
 Window: TypeAlias = tuple[float, float]
 _T = TypeVar("_T")
@@ -108,6 +145,7 @@ class TimelineState:
 
     ``cells`` is the last question about cells that was answered, None before there was
     one. While the cells of further rows are computed, those that it is about stay.
+    ``seeks``: what the view marks is looked for, to be scrolled into view once known.
     """
 
     window: Window
@@ -116,6 +154,7 @@ class TimelineState:
     pins: tuple[str, ...] = ()
     folds: Folds = frozenset()
     cells: Query | None = None
+    seeks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +172,24 @@ class _Table:
     @property
     def header(self) -> int:
         """Lines above the rows that scroll: minimap, ruler and pinned rows."""
-        return 2 + len(self.pinned)
+        return _HEADER + len(self.pinned)
+
+    def top_around(self, top: int, room: int) -> int:
+        """The first row to show in so many lines, so that those of the cursor's group
+        stand in the middle: then they stay where they are when the cursor goes on to
+        the same group elsewhere. Without a cursor, or a group, it is ``top``.
+        """
+        if self.here is None or len(self.shown) <= room:
+            return top
+        first = self.here
+        while first > 0 and not self.shown[first].group:
+            first -= 1
+        end = self.here + 1
+        while end < len(self.shown) and self.shown[end].depth > self.shown[first].depth:
+            end += 1
+        if end - first > room or not self.shown[first].group:
+            return top
+        return first - (room - (end - first)) // 2
 
     def in_view(self, rows: Rows) -> tuple[Branch, ...]:
         """The rows that are drawn, from top to bottom."""
@@ -247,7 +303,8 @@ class TimelinePane(BasePane[TimelineState]):
         match event:
             case Moved():
                 window = self._following(window, frame.cursor)
-                state = replace(state, window=window, rows=state.rows.released())
+                rows = state.rows.released()
+                state = replace(state, window=window, rows=rows, seeks=False)
             case Settle():
                 pass
             case Scroll():
@@ -266,6 +323,7 @@ class TimelinePane(BasePane[TimelineState]):
                 state = replace(state, window=self._fitted(t0, t1))
             case ChangeView(by):
                 state = self.next_view(state, by) or state
+                state = replace(state, seeks=state.view in _MARKED)
             case Pin():
                 return self._pin(state, frame, answers)
             case Enter():
@@ -286,13 +344,46 @@ class TimelinePane(BasePane[TimelineState]):
         table = self._table(state, frame, answers)
         if table is None:
             return state
-        room = frame.height - table.header
-        rows = state.rows.settled(len(table.shown), room, table.here)
+        if state.seeks:
+            state, table = self._sought(state, frame, answers, table)
+        room = self._room(frame) - len(table.pinned)
+        rows = state.rows
+        if rows.pick is None:
+            rows = replace(rows, top=table.top_around(rows.top, room))
+        rows = rows.settled(len(table.shown), room, table.here)
         state = replace(state, rows=rows)
         cells = self._ask_cells(CELLS, state, frame, table)
         if cells != state.cells and answers.known(cells) is not None:
             state = replace(state, cells=cells)
         return state
+
+    def _sought(
+        self,
+        state: TimelineState,
+        frame: Frame,
+        answers: Answers,
+        table: _Table,
+    ) -> tuple[TimelineState, _Table]:
+        """The state in which what the view marks is in view, if it is known: the op of
+        it that is nearest to the cursor.
+        """
+        ops: Ints | None = answers.known(_MARKED[state.view].ask())
+        if ops is None:
+            return state, table
+        state = replace(state, seeks=False)
+        if not len(ops):
+            return state, table
+        after = min(int(np.searchsorted(ops, frame.cursor)), len(ops) - 1)
+        around = [int(ops[max(after - 1, 0)]), int(ops[after])]
+        op = min(around, key=lambda near: abs(near - frame.cursor))
+        window = self._following(state.window, op)
+        row = self._here(table.shown, op)
+        state = replace(state, window=window, rows=replace(state.rows, pick=row))
+        return state, table
+
+    def _room(self, frame: Frame) -> int:
+        """Lines for rows: pinned ones, and those that scroll."""
+        return max(frame.height - _HEADER - _footer_lines(frame), 0)
 
     def _table(
         self, state: TimelineState, frame: Frame, answers: Answers
@@ -309,12 +400,19 @@ class TimelinePane(BasePane[TimelineState]):
             lanes = answers.known(LANES.ask())
             if lanes is None:
                 return None
-        shown = self._tree.shown(state.folds, self._number(frame), lanes)
-        pinned = [self._tree.at[pin] for pin in state.pins if pin in self._tree.at]
+        room = self._room(frame)
+        shown = self._tree.shown(state.folds, self._number(frame), lanes, room)
+        at = self._tree.at
+        groups: tuple[TrafficGroup, ...] | None = answers.known(TRAFFIC.ask())
+        if groups is not None:
+            traffic = self._tree.traffic(groups, state.folds)
+            shown += traffic
+            at = at | {branch.id: branch for branch in traffic}
+        pinned = [at[pin] for pin in state.pins if pin in at]
         most = max(frame.height - 2, 0) // 2
         here = None
         if frame.cursor >= 0:
-            here = self._here(shown, frame.cursor, in_lanes=lanes is not None)
+            here = self._here(shown, frame.cursor)
         return _Table(tuple(pinned[:most]), shown, here)
 
     def _number(self, frame: Frame) -> int:
@@ -323,13 +421,11 @@ class TimelinePane(BasePane[TimelineState]):
         """
         return self._tree.number(int(self._index.ops.components[max(frame.cursor, 0)]))
 
-    def _here(self, shown: Sequence[Branch], cursor: int, in_lanes: bool) -> int:
+    def _here(self, shown: Sequence[Branch], cursor: int) -> int:
         """Which of the rows shown the cursor's op is in: the lowest, if it is in
         several.
         """
-        lane = None
-        if in_lanes:
-            lane = int(self._lanes_of(np.array([cursor]))[0])
+        lane = int(self._lanes_of(np.array([cursor]))[0])
         number = self._tree.number(int(self._index.ops.components[cursor]))
         return row_of(shown, number, lane)
 
@@ -378,12 +474,18 @@ class TimelinePane(BasePane[TimelineState]):
         branch = self._picked(state, frame, answers)
         if branch is None:
             return Change(state)
-        op = self._op_in_service(branch, moment)
+        op = None
+        if not branch.traffic:
+            op = self._op_in_service(branch, moment)
+        elif not branch.group:
+            return Change(state)
         if op is None and not branch.group:
             op = self._op_started(branch, moment.started)
         if op is not None:
             return Change(state, (Do(GOTO(op=op)),))
-        folds = self._tree.toggled(branch, state.folds, self._number(frame))
+        number = self._number(frame)
+        room = self._room(frame)
+        folds = self._tree.toggled(branch, state.folds, number, room)
         rows = replace(state.rows, pick=state.rows.at)
         state = replace(state, folds=folds, rows=rows)
         return Change(self._settled(state, frame, answers))
@@ -456,15 +558,22 @@ class TimelinePane(BasePane[TimelineState]):
         """
         if not self._tree.rows:
             return ()
-        wanted = [IN_SERVICE.ask(frame.cursor)]
+        wanted = [IN_SERVICE.ask(frame.cursor), CAUSES.ask(frame.cursor)]
         if state.view == IN_LANES:
             wanted.append(LANES.ask())
         table = self._table(state, frame, answers)
         if table is not None:
             wanted.append(self._ask_cells(CELLS, state, frame, table))
             if state.view in _MARKS:
+                wanted.append(_MARKED[state.view].ask())
                 marks = _MARKS[state.view]
                 wanted.append(self._ask_cells(marks, state, frame, table))
+            if not self._is_long:
+                wanted.append(TRAFFIC.ask())
+                wanted.append(self._ask_whole(state, frame))
+            traffic = self._ask_traffic(state, frame, table)
+            if traffic is not None:
+                wanted.append(traffic)
         return tuple(wanted)
 
     def wishes(
@@ -483,8 +592,11 @@ class TimelinePane(BasePane[TimelineState]):
         window = SUMMARY.ask(t0=axis.t0, t1=axis.t1, columns=axis.columns)
         if self._is_long and answers.known(window) is None:
             return (window,)
-        rows = tuple(branch.row for branch in table.in_view(state.rows))
-        return (INDEXED_ROWS.ask(rows=rows),)
+        rows = tuple(branch.row for branch in self._op_rows(state, table))
+        indexed = INDEXED_ROWS.ask(rows=rows)
+        if self._is_long:
+            return (indexed, self._ask_whole(state, frame), TRAFFIC.ask())
+        return (indexed,)
 
     def preparations(
         self, state: TimelineState, frame: Frame, answers: Answers
@@ -497,7 +609,7 @@ class TimelinePane(BasePane[TimelineState]):
             return ()
         light: list[RowKey] = []
         ops = 0
-        for branch in table.in_view(state.rows):
+        for branch in self._op_rows(state, table):
             missing = self._index.timelines.unindexed([branch.row])
             ops += missing.ops
             if ops > LIGHT_OPS:
@@ -511,13 +623,49 @@ class TimelinePane(BasePane[TimelineState]):
         self, command: Command, state: TimelineState, frame: Frame, table: _Table
     ) -> Query:
         """The question ``command`` about the cells of the rows in view."""
-        branches = table.in_view(state.rows)
+        branches = self._op_rows(state, table)
         axis = self._axis(state, frame)
+        number = self._number(frame)
+        room = self._room(frame)
+        rows = []
+        for branch in branches:
+            is_open = self._tree.is_open(branch, state.folds, number, room)
+            is_led = branch.lead is not None and is_open
+            rows.append(branch.lead if is_led and branch.lead else branch.row)
         return command.ask(
-            rows=tuple(branch.row for branch in branches),
+            rows=tuple(rows),
             pes=tuple(branch.pes for branch in branches),
             t0=axis.t0,
             t1=axis.t1,
+            columns=axis.columns,
+        )
+
+    def _op_rows(self, state: TimelineState, table: _Table) -> tuple[Branch, ...]:
+        """The rows in view that show ops."""
+        in_view = table.in_view(state.rows)
+        return tuple(branch for branch in in_view if not branch.traffic)
+
+    def _ask_traffic(
+        self, state: TimelineState, frame: Frame, table: _Table
+    ) -> Query | None:
+        """The question about the other rows in view; None where there are none."""
+        in_view = table.in_view(state.rows)
+        rows = tuple(branch.traffic for branch in in_view if branch.traffic)
+        if not rows:
+            return None
+        axis = self._axis(state, frame)
+        return TRAFFIC_CELLS.ask(
+            rows=rows, t0=axis.t0, t1=axis.t1, columns=axis.columns
+        )
+
+    def _ask_whole(self, state: TimelineState, frame: Frame) -> Query:
+        """The question how busy the machine is over the whole run."""
+        axis = self._axis(state, frame)
+        return CELLS.ask(
+            rows=(RowKey(self._tree.working),),
+            pes=(1,),
+            t0=0.0,
+            t1=self._end,
             columns=axis.columns,
         )
 
@@ -525,7 +673,8 @@ class TimelinePane(BasePane[TimelineState]):
 
     def _axis(self, state: TimelineState, frame: Frame) -> Axis:
         """The window in the columns that the names of the rows leave."""
-        label = min(self._tree.width + 5, frame.width // 3)
+        label = min(self._tree.width + 4, max(frame.width // 6, _LEAST_LABEL))
+        label = min(label, frame.width // 3)
         time = None
         if frame.cursor >= 0:
             time = self._index.ops.time(frame.cursor)
@@ -549,26 +698,76 @@ class TimelinePane(BasePane[TimelineState]):
         axis = self._axis(state, frame)
         cells, cells_waiting = self._cells(state, frame, table, answers)
         marks, marks_waiting = self._marks(state, frame, table, answers)
-        head = minimap(axis, self._end)
+        traffic = self._traffic(state, frame, table, answers)
+        causes: Causes | None = answers.known(CAUSES.ask(frame.cursor))
+        whole = answers.known(self._ask_whole(state, frame))
+        heat = whole[0].busy if whole else None
+        head = minimap(axis, self._end, heat)
         if marks_waiting is not None:
             head = marks_waiting.line
         lines = [head, ruler(axis)]
+        pointed = _pointed(frame.cursor, causes)
         names = self._names(state, frame, table, axis.label, answers)
+        rows = iter(self._ask_cells(CELLS, state, frame, table).args.rows)
+        letters: set[str] = set()
+        hot = False
         for branch, name in zip(table.in_view(state.rows), names, strict=True):
-            line = [name, (" ", "")]
-            if branch.row in cells:
-                text = cells[branch.row]
-                if branch.row in marks:
-                    text = with_marks(text, marks[branch.row], state.view)
-                line += cells_line(text, axis)
-            elif cells_waiting is not None:
-                line += cells_waiting.line
-            lines.append(line)
-        return Picture(tuple(lines), axis.summary, cells_waiting or marks_waiting)
+            row = CellRow(axis)
+            line: Line = [name, (" ", "")]
+            if branch.traffic:
+                shares = traffic.get(branch.traffic)
+                if shares is not None:
+                    row.add_shares(shares.busy, shares.waiting)
+                    hot |= bool(is_hot(shares.busy, shares.waiting).any())
+            else:
+                key = next(rows)
+                if key in cells:
+                    _draw(row, cells[key], marks.get(key), state.view, pointed)
+                    letters.update(cells[key].letters)
+                    row.say_idle()
+                elif cells_waiting is not None:
+                    lines.append(line + cells_waiting.line)
+                    continue
+            row.add_cursor()
+            lines.append(line + row.line)
+        wrong = state.view == HAZARDS
+        classes = legend(letters, axis.glyphs, hot, wrong)
+        footer = self._footer(frame, axis, causes, classes)
+        lines += [[]] * (frame.height - len(lines) - len(footer))
+        return Picture(
+            tuple(lines + footer), axis.summary, cells_waiting or marks_waiting
+        )
+
+    def _traffic(
+        self, state: TimelineState, frame: Frame, table: _Table, answers: Answers
+    ) -> dict[tuple[int, ...], TrafficCells]:
+        """The cells of what carries bytes that are known, by its components."""
+        query = self._ask_traffic(state, frame, table)
+        if query is None:
+            return {}
+        found: tuple[TrafficCells, ...] | None = answers.known(query)
+        if found is None:
+            return {}
+        return dict(zip(query.args.rows, found, strict=True))
+
+    def _footer(
+        self, frame: Frame, axis: Axis, causes: Causes | None, classes: Line
+    ) -> list[Line]:
+        """Why the cursor's op waited and what followed, and what the colours are."""
+        count = _footer_lines(frame)
+        if not count:
+            return []
+        before, after = _why(causes, axis)
+        if count == 1:
+            line = beside(before, after, frame.width)
+            if not before:
+                line = [(" ", ""), *classes]
+            return [line]
+        return [beside(before, after, frame.width), [(" ", ""), *classes]]
 
     def _cells(
         self, state: TimelineState, frame: Frame, table: _Table, answers: Answers
-    ) -> tuple[dict[RowKey, str], Waiting | None]:
+    ) -> tuple[dict[RowKey, RowCells], Waiting | None]:
         """The cells that are known, by row, and what the others wait for (None:
         nothing).
 
@@ -607,18 +806,18 @@ class TimelinePane(BasePane[TimelineState]):
         """The names of the rows in view, each with its style, behind two signs.
 
         The first is > for the cursor's row, * for those that serve an op at its time.
-        The second is + for a group that is folded, - for an open one, ^ for what is
-        pinned.
+        The second says whether a group is open or folded, and is ^ for what is pinned.
         """
         service: InService = answers.of(IN_SERVICE.ask(frame.cursor))
         serving = _Serving(self._tree, service)
         number = self._number(frame)
+        room = self._room(frame)
         names = []
         first = state.rows.top - len(table.pinned)
         for i, branch in enumerate(table.in_view(state.rows), first):
             pinned = i < state.rows.top
             mark = " "
-            style = "title"
+            style = "title" if not branch.traffic else "dim"
             if serving.has(branch):
                 mark = "*"
                 style = "flight"
@@ -628,13 +827,17 @@ class TimelinePane(BasePane[TimelineState]):
             if i == state.rows.pick and not pinned:
                 style = "pick"
             fold = " "
+            text = "  " * branch.depth + branch.short
             if branch.group:
-                is_open = self._tree.is_open(branch, state.folds, number)
-                fold = "-" if is_open else "+"
+                is_open = self._tree.is_open(branch, state.folds, number, room)
+                fold = frame.glyphs.fold[0 if is_open else 1]
+                if branch.traffic:
+                    text = f"{text} {len(branch.traffic)}"
+            if pinned or i == state.rows.top:
+                text = branch.name  # its group is not above it
             if pinned:
                 fold = "^"
-            text = clip(f"{mark}{fold}{branch.label}", width - 1, frame.glyphs)
-            names.append((text, style))
+            names.append((clip(f"{mark}{fold}{text}", width - 1, frame.glyphs), style))
         return names
 
 
@@ -647,6 +850,8 @@ class _Serving:
 
     def has(self, branch: Branch) -> bool:
         """Whether a row does: any of its components, or the lane that it is of."""
+        if branch.traffic:
+            return False
         if branch.lane is None:
             return bool(self._up_to[branch.high] > self._up_to[branch.low])
         mine = self._service.nodes == branch.components[0]
@@ -665,20 +870,72 @@ def _window_of(cells: Query) -> tuple[float, float, int]:
     return cells.args.t0, cells.args.t1, cells.args.columns
 
 
-def with_marks(cells: str, hits: Bools, view: int) -> str:
-    """The cells of a row with those marked that ``hits`` says, as a view does it.
+def _footer_lines(frame: Frame) -> int:
+    """Lines below the rows."""
+    if frame.height >= _TWO_LINES:
+        return 2
+    return 1 if frame.height >= _ONE_LINE else 0
 
-    A hazard is marked by "!". On the critical path a cell stays the letter that it is,
-    and what is busy beside the path becomes a dot. What is on the path, though the row
-    seems idle there, is "#".
+
+def _draw(
+    row: CellRow, cells: RowCells, hits: Bools | None, view: int, pointed: Pointed
+) -> None:
+    """Draw the ops of a row, with what the view marks."""
+    marks = None
+    if hits is not None:
+        marks = Marks(hits, wrong=view == HAZARDS)
+    row.add_bars(cells.letters, cells.busy, cells.slices)
+    row.add_slices(cells.slices, pointed, marks)
+    if marks is not None:
+        row.add_marks(marks)
+
+
+def _pointed(cursor: int, causes: Causes | None) -> Pointed:
+    """The ops that stand out: the cursor's, its cause and its effect."""
+    linked = set()
+    if causes is not None:
+        for other in (causes.cause, causes.effect):
+            if other is not None:
+                linked.add(other.op)
+    return Pointed(cursor, frozenset(linked))
+
+
+def _why(causes: Causes | None, axis: Axis) -> tuple[Line, Line]:
+    """Why the cursor's op waited, and what waited for it; with arrows to what is not
+    in view.
     """
-    if view == HAZARDS:
-        letters = np.frombuffer(cells.encode(), np.uint8)
-        marked = np.where(hits, ord("!"), letters)
+    if causes is None or causes.op < 0:
+        return [], []
+    before: Line = []
+    cause = causes.cause
+    if causes.reason:
+        what = _REASONS.get(causes.reason, causes.reason)
+        waited = duration_text(causes.waited)
+        before = [(f" waited {waited} ", "bold"), (f"for {what}", "")]
+        if cause is not None:
+            before += [(f", behind {cause.name}", ""), (_place(cause), "dim")]
+    elif cause is not None:
+        gap = causes.t0 - cause.t1
+        when = "at once after"
+        if gap >= _SMALL_NS:
+            when = f"{duration_text(gap)} after"
+        before = [(f" began {when} ", "bold"), (cause.name, ""), (_place(cause), "dim")]
     else:
-        letters = np.frombuffer(cells.upper().encode(), np.uint8)
-        idle = letters == ord(" ")
-        on_path = np.where(idle, ord("#"), letters)
-        off_path = np.where(idle, letters, ord("."))
-        marked = np.where(hits, on_path, off_path)
-    return marked.astype(np.uint8).tobytes().decode()
+        before = [(" waited for nothing", "dim")]
+    if cause is not None and cause.t1 < axis.t0:
+        earlier = duration_text(causes.t0 - cause.t0)
+        arrow = axis.glyphs.heads[3]
+        before = [(f" {arrow}", "mark"), *before, (f", {earlier} earlier", "dim")]
+    effect = causes.effect
+    if effect is None:
+        return before, []
+    later = duration_text(max(effect.t0 - causes.t0, 0.0))
+    after: Line = [("then ", "bold"), (effect.name, ""), (_place(effect), "dim")]
+    if effect.t0 >= axis.t1:
+        after += [(f", {later} later ", "dim"), (axis.glyphs.heads[1], "mark")]
+    return before, after
+
+
+def _place(linked: Linked) -> str:
+    """Which op it is and where it was served."""
+    return f" (op {linked.op}, {linked.component})"

@@ -130,7 +130,6 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         self.desk = Desk(replay, runner, glyphs)
         self.line = CommandLine(replay)
         self.notice = Static(id="notice", markup=False)
-        self._said = ""
         self.active = "timeline"
         self.sought = ""
         self.last_move: Call = STEP(n=1)
@@ -141,6 +140,8 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         self.pending_stops: list[Call] = []
         """Of an earlier time; made one by one, as what they have to know comes."""
         self.playing: Timer | None = None
+        self.said = ""
+        """The message that is shown."""
         self.done: list[str] = [f"goto {replay.state.cursor}"]
         """What was done, as lines of a script."""
         self.shell = ""
@@ -158,6 +159,19 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         """Make a pane the active one."""
         raise NotImplementedError
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing was begun here that another screen could not go on with."""
+        return (
+            self.is_current
+            and not self.line.display
+            and self.asked is None
+            and self.playing is None
+            and self.proof is None
+            and self.prover.pending is None
+            and self._next_letter is None
+        )
+
     # -- messages -------------------------------------------------------------
 
     @property
@@ -167,9 +181,9 @@ class CommandScreen(Screen[None], inherit_bindings=False):
 
     def say(self, text: str) -> None:
         """A message above the footer until the next key; empty: none."""
+        self.said = visible_text(text)
         if text or self.notice.display:
-            self._said = visible_text(text)
-            self.notice.update(self._said)
+            self.notice.update(self.said)
             self.notice.display = bool(text)
 
     def show_text(self, title: str, lines: list[Line], way: Way | None = None) -> None:

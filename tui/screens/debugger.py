@@ -24,6 +24,7 @@ from textual.geometry import Size
 from textual.widgets import Input, Static
 
 from kernbench.replay import ReplaySession
+from kernbench.replay.commands import GOTO
 from kernbench.replay.query import Query
 from kernbench.visible import visible_text
 from tui.actions import BY_ID, Own, ToPane
@@ -203,7 +204,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         lines = 1 if self.line.display else 0
         if self.notice.display:
             room = max(self.size.width - _NOTICE_EDGES, 1)
-            text = self._said.splitlines()
+            text = self.said.splitlines()
             wrapped = sum(max(len(wrap(line, room)), 1) for line in text)
             lines += min(wrapped, _MOST_NOTICE) - 1
         if lines != self._lines_below and self.size.height > SMALLEST[1]:
@@ -300,6 +301,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         note = self._plan.note
         if self.playing is not None and not note:
             note = "playing"
+        note = note or cast(Any, self.app).run_note
         self.status.update_line(self.session, width, note, self.running)
         self.crumbs.update_line(self.session)
         if self._plan.tabs is not None:
@@ -497,6 +499,14 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         else:
             self._beside_diff = self.active
             self.do_activate("diff")
+
+    def do_live(self) -> None:
+        """To the last op of a run that goes on, and stay on the last one from now."""
+        why_not = cast(Any, self.app).stay_on_end()
+        if why_not:
+            self.say(why_not)
+        else:
+            self.carry_out(GOTO(op="end"))
 
     def do_fit_marks(self) -> None:
         """The timeline between the last two marks."""

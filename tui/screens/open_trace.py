@@ -147,6 +147,7 @@ class PickerScreen(Screen[None], inherit_bindings=False):
         super().__init__()
         self._paths = list(paths)
         self._then = then
+        self._said = ""
         self._head = Static(markup=False)
         rows: list[str] = []
         for path, why in paths.items():
@@ -162,12 +163,13 @@ class PickerScreen(Screen[None], inherit_bindings=False):
     def say(self, text: str) -> None:
         """Show above the list what went wrong with the last trace, or else the keys."""
         keys = "Enter opens, j k move, q quits, ? helps"
+        self._said = text
         said = visible_text(text) or keys
         self._head.update(f" kernbench  which trace?\n {said}\n")
 
     def on_mount(self) -> None:
-        """Show the keys: nothing went wrong yet."""
-        self.say("")
+        """Show what went wrong so far, or else the keys."""
+        self.say(self._said)
 
     def on_key(self, event: events.Key) -> None:
         """Mark rows, help and quit by the keys that do so in the debugger."""

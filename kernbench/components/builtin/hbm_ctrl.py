@@ -15,14 +15,14 @@ from typing import TypeAlias
 from kernbench.common.messages import MsgBase, TileToken
 from kernbench.common.rows import Rows
 from kernbench.components.base import MemoryEndpoint, Service, Sim
-from kernbench.components.builtin.dram import (
+from kernbench.components.network import Granted
+from kernbench.topology.dram import (
     ChannelModel,
     Pattern,
     Share,
     layout_of,
     new_channel,
 )
-from kernbench.components.network import Granted
 from kernbench.topology.graph import Node
 
 Age: TypeAlias = tuple[int, tuple[int, ...], int]

@@ -20,7 +20,7 @@ from kernbench.components.builtin.pe_tcm import PeTcm
 from kernbench.components.ring_sizes import ShortRing
 from kernbench.errors import KernelError
 from kernbench.topology.graph import Node
-from kernbench.triton_emu.issuer import part
+from kernbench.triton_emu.issuer import Move
 
 DIRECTIONS = ("N", "S", "E", "W", "global_N", "global_S", "global_E", "global_W")
 
@@ -330,4 +330,4 @@ def _pieces(whole: Region, slot_bytes: int) -> Iterator[Region]:
     """A tensor cut into what a slot holds."""
     for at in range(0, whole.nbytes, slot_bytes):
         nbytes = min(slot_bytes, whole.nbytes - at)
-        yield part(whole, whole.space, whole.addr + at, nbytes)
+        yield Move(at, nbytes, None, addr=0).in_tensor(whole)

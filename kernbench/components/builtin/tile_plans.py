@@ -202,6 +202,9 @@ def _block(region: Region, row_axis: Axis, col_axis: Axis, extent: Box) -> Block
     size = _itemsize(region.dtype)
     all_cols = region.shape[-1] if region.shape else 1
     pitch = all_cols * size
+    is_contiguous = region.strided is None
+    if region.strided is not None:
+        pitch = region.strided.pitch
     steps = [0, 0, 0]
     rows = 1
     if row_axis is not None:
@@ -213,7 +216,7 @@ def _block(region: Region, row_axis: Axis, col_axis: Axis, extent: Box) -> Block
         steps[col_axis] = size
     nbytes = rows * cols * size
     where = Rows(region.addr, rows, cols * size, pitch)
-    if rows == 1 or cols == all_cols:
+    if rows == 1 or (is_contiguous and cols == all_cols):
         where = Rows(region.addr, 1, nbytes, 0)
     along_m, along_n, along_k = steps
     return Block(region.space, where, nbytes, (along_m, along_n, along_k))

@@ -118,7 +118,7 @@ class Blame:
             lines += wrapped(self.note, width)
         if self.suspect is not None:
             row = links[self.suspect].op
-            lines.append(f"first suspect: op {row.op:,} {row.name} at {row.site}")
+            lines.append(f"first suspect: op {row.op:,} {row.name} at {row.where}")
         return lines
 
 
@@ -142,7 +142,7 @@ def _add_tree(
             continue
         shown.add(op)
         lines.append(head)
-        lines.append(f"{indent}  {row.t_start:.2f} to {row.t_end:.2f} ns, {row.site}")
+        lines.append(f"{indent}  {row.t_start:.2f} to {row.t_end:.2f} ns, {row.where}")
         lines.append(f"{indent}  wrote {link.wrote.name}{_holds(link.wrote)}")
         lines += [f"{indent}  ! {note}" for note in link.notes]
         for read in link.reads:

@@ -50,7 +50,7 @@ def repeated_addresses(
 ) -> list[Finding]:
     """The lines that touched bytes twice, on one PE or on two of a launch.
 
-    ``lines`` and ``which`` are the ``kernel_lines`` of the trace.
+    ``lines`` and ``which`` are the ``telling_lines`` of the trace.
     """
     trace = index.trace
     if not lines:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -15,18 +17,15 @@ from kernbench.replay.data.diff import OpDiff
 from kernbench.replay.data.outputs import OutputRow
 from kernbench.replay.data.parting import Parting, parting_of
 from kernbench.replay.diagnosis.findings import Finding, command
+from kernbench.replay.diagnosis.lines import LIBRARY, telling_line, telling_lines
 from kernbench.replay.index import Index
 from kernbench.replay.races.findings import MOST_EXECUTED, headline
 from kernbench.replay.text import count_text, number_text
 from kernbench.sim_engine.verify import mismatches
 from kernbench.trace import Trace
-from kernbench.trace.hops import kernel_lines
 
 _LINE = re.compile(r"[^\s'\"(),]+\.py:\d+")
-_SEND = re.compile(r"\btl\.send\(")
 _UNKNOWN = "?"
-_LIBRARY = "kernbench/ccl/"
-"""Where the lines of collectives are that everybody calls."""
 _DEPTH = 32
 """Ops deep that the chain of an element is followed."""
 _LINES = 4
@@ -82,17 +81,39 @@ def _ended_with(index: Index) -> list[Finding]:
 def _sending_lines(trace: Trace) -> dict[str, int]:
     """The kernel lines that send, and how often each ran, the rarest first.
 
-    Where somebody waits for a message for ever, one of them ran too rarely.
+    Where somebody waits for a message for ever, one of them ran too rarely. Lines that
+    call a function which sends are among them, and stand for it if it is the library's.
     """
-    lines, which = kernel_lines(trace)
+    lines, which = telling_lines(trace)
     times = dict(zip(lines, np.bincount(which, minlength=len(lines)), strict=True))
-    found: dict[str, int] = {}
+    trees = {}
     for file, source in trace.sources.items():
-        for number, text in enumerate(source.text.splitlines(), 1):
-            if _SEND.search(text):
-                line = f"{file}:{number}"
+        with suppress(SyntaxError):
+            trees[file] = ast.parse(source.text)
+    senders = {"send"}
+    for tree in trees.values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and _lines_calling(node, {"send"}):
+                senders.add(node.name)
+    found: dict[str, int] = {}
+    for file, tree in trees.items():
+        for number in _lines_calling(tree, senders):
+            line = f"{file}:{number}"
+            if not file.startswith(LIBRARY):
                 found[line] = int(times.get(line, 0))
     return dict(sorted(found.items(), key=lambda row: row[1])[:_LINES])
+
+
+def _lines_calling(tree: ast.AST, names: set[str]) -> list[int]:
+    """The lines with a call of a method or a function by one of these names."""
+    lines = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if called in names:
+            lines.add(node.lineno)
+    return sorted(lines)
 
 
 # -- what ops may not do ------------------------------------------------------
@@ -106,7 +127,8 @@ def _hazards(index: Index, progress: Progress) -> list[Finding]:
         ops = [hazard.op.op]
         if hazard.other is not None:
             ops.insert(0, hazard.other.op)
-        known = [line for site in hazard.sites for line in _known(site)]
+        rows = (hazard.op,) if hazard.other is None else (hazard.other, hazard.op)
+        known = [line for row in rows for line in _known(telling_line(row))]
         lines = tuple(dict.fromkeys(known))
         words = ["--prove"] if hazard.is_race else []
         check = command(index.trace, "hazards", *words)
@@ -230,11 +252,11 @@ def _suspects(chain: Blame, parting: Parting | None) -> tuple[str, ...]:
     What the chain's own notes say comes first, then where it parts from that of a right
     element, then who wrote it, from the last op back, the shipped collectives last.
     """
-    noted = [link.op.site for link in reversed(chain.links) if link.notes]
+    noted = [telling_line(link.op) for link in reversed(chain.links) if link.notes]
     differing = [] if parting is None else [d.site for d in parting.differences]
     wrote = sorted(
-        (link.op.site for link in chain.links),
-        key=lambda site: site.startswith(_LIBRARY),
+        (telling_line(link.op) for link in chain.links),
+        key=lambda site: site.startswith(LIBRARY),
     )
     known = [site for site in (*noted, *differing, *wrote) if _known(site)]
     return tuple(dict.fromkeys(known))[:_LINES]

@@ -63,6 +63,8 @@ _ADDRESS_BITS = 52
 _PLACES_NAMED = 1 << 12
 """Addresses of which the tensor is looked up; one takes some 50 us."""
 
+_PAIRS = 4
+"""Pairs of ops that a race is tried out with: the first, and others up to the last."""
 
 HARMFUL = "harmful"
 BENIGN = "benign in this run"
@@ -100,12 +102,14 @@ class Finding(Touch):
     ``op`` and ``other``, the earlier one, are those of the first time, as are the
     bytes; ``what`` says more of them than the ``kind``. ``tensor`` is the name of what
     they belong to: of scratch the line that made it, "" where nothing is known.
-    ``proof`` is there once it was tried out.
+    ``pairs`` are the earlier and the later op of some of the times that ops race, the
+    first among them. ``proof`` is there once it was tried out.
     """
 
     tensor: str = ""
     count: int = 1
     what: str = ""
+    pairs: tuple[tuple[int, int], ...] = ()
     proof: Verdict | None = None
 
     @property
@@ -300,8 +304,9 @@ class Hazards:
             modes = (int(touched.mode[earlier]), int(touched.mode[later]))
             what = CONFLICTS[modes[0]][modes[1]] if len(met) else _UNORDERED_AS[modes]
             tensor = self._tensor(hazard)
-            times = len(distinct(rows[mine]))
-            groups.append(_Group(kind, what, hazard, times, tensor))
+            every = distinct(rows[mine])
+            pairs = _some_pairs(every, int(rows[pair]))
+            groups.append(_Group(kind, what, hazard, len(every), tensor, pairs))
         return groups
 
     def _race_keys(self, races: Races) -> Ints:
@@ -412,13 +417,17 @@ class Hazards:
 
 
 class _Group(NamedTuple):
-    """Hazards of the same lines and tensor: the first, and how many there are."""
+    """Hazards of the same lines and tensor: the first, and how many there are.
+
+    Of races also the ops of some of them.
+    """
 
     kind: str
     what: str
     hazard: Hazard
     times: int
     tensor: str
+    pairs: tuple[tuple[int, int], ...] = ()
 
     @property
     def rank(self) -> tuple[int, int, int, str]:
@@ -442,7 +451,13 @@ def _finding(group: _Group, row_of: dict[int, OpRow]) -> Finding:
         row_of.get(hazard.other),
     )
     fields = {name: getattr(touch, name) for name in Touch.__slots__}
-    return Finding(**fields, tensor=group.tensor, count=group.times, what=group.what)
+    return Finding(
+        **fields,
+        tensor=group.tensor,
+        count=group.times,
+        what=group.what,
+        pairs=group.pairs,
+    )
 
 
 def _alike(keys: Ints) -> list[Ints]:
@@ -457,6 +472,18 @@ def _first(races: Races, mine: Ints) -> int:
     """The pair whose later op is the first; of these the one of the first op."""
     at = np.lexsort((races.earlier[mine], races.later[mine]))[0]
     return int(mine[at])
+
+
+def _some_pairs(every: Ints, first: int) -> tuple[tuple[int, int], ...]:
+    """The earlier and the later op of the first pair and of some others.
+
+    A pair is a number: the later op, then the earlier one, of 32 bits each. The others
+    are spread over all, up to the last.
+    """
+    at = np.linspace(0, len(every) - 1, _PAIRS).astype(np.int64)
+    numbers = [first, *every[at].tolist()]
+    chosen = list(dict.fromkeys(numbers))[:_PAIRS]
+    return tuple((number & 0xFFFFFFFF, number >> 32) for number in chosen)
 
 
 def snapshot_hazards(trace: Trace, findings: Sequence[SnapshotFinding]) -> list[Hazard]:

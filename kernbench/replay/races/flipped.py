@@ -113,8 +113,8 @@ class Flipper:
         def turn_of(place: int) -> Turn:
             record = records[steps[place]]
             turn = plans.of(record).turn(record, place)
-            if turn.plan.write in turn.plan.reads:  # what the host writes
-                return turn
+            if any(read is turn.plan.write for read in turn.plan.reads):
+                return turn  # what the host writes is held by nothing but its snapshot
             return turn._replace(snapshots=())  # they are of the recorded order
 
         def where(place: int) -> str:

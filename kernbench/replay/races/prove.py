@@ -94,14 +94,34 @@ class RaceProver:
         self._flipper = Flipper(trace, self._history)
 
     def verdict(self, found: Finding, progress: Progress = no_progress) -> Verdict:
-        """Hold the earlier op of a race back, for longer and longer, until it comes
-        behind; if it never does, execute the ops in the other order.
+        """Try a race out with some of its pairs of ops, until one is harmful.
 
         Raises what ``rerun`` raises, but for a run that ends otherwise.
         """
-        assert found.other is not None  # it is a race
-        first = found.other.op
-        trials = _trials(found)
+        verdicts: list[Verdict] = []
+        for tried, pair in enumerate(found.pairs, 1):
+            part = stage(
+                progress, (tried - 1) / len(found.pairs), tried / len(found.pairs)
+            )
+            verdict = self._of_pair(*pair, part)
+            if verdict.kind == HARMFUL:
+                if tried > 1:
+                    of = f"by ops {pair[0]:,} and {pair[1]:,}"
+                    verdict = replace(verdict, detail=f"{verdict.detail} {of}")
+                return verdict
+            verdicts.append(verdict)
+        benign = [verdict for verdict in verdicts if verdict.kind == BENIGN]
+        verdict = [*benign, *verdicts][0]
+        if found.count == 1:
+            return verdict
+        how_many = f"{len(verdicts)} of {found.count:,} pairs of ops tried"
+        return replace(verdict, detail=how_many)
+
+    def _of_pair(self, first: int, second: int, progress: Progress) -> Verdict:
+        """Hold the earlier of two ops back, for longer and longer, until it comes
+        behind; if it never does, execute the ops in the other order.
+        """
+        trials = _trials(self._trace.ops[first], self._trace.ops[second])
         why = "the later op comes later by as much as the earlier one is held back"
         for run, (spec, delay_ns) in enumerate(trials, 1):
             progress((run - 1) / (len(trials) + 1))
@@ -113,7 +133,7 @@ class RaceProver:
                     raise
                 text = f"the run ends with {how}"
                 return Verdict(HARMFUL, text, first, delay_ns, run)
-            both = _both(self._trace, new, first, found.op.op)
+            both = _both(self._trace, new, first, second)
             if both is None:
                 continue
             before, behind = both
@@ -127,11 +147,11 @@ class RaceProver:
             if before.t_end > behind.t_start:
                 ns = time_text(before.t_end - behind.t_start)
                 why = (
-                    f"op {found.op.op:,} starts {ns} before op {first:,} ends; here "
+                    f"op {second:,} starts {ns} before op {first:,} ends; here "
                     "each takes effect as it starts"
                 )
         tried = Verdict(NOT_FLIPPED, "", first, trials[-1][1], len(trials), why)
-        return self._executed(tried, found.op.op, stage(progress, 0.9, 1.0))
+        return self._executed(tried, second, stage(progress, 0.9, 1.0))
 
     def _executed(self, tried: Verdict, second: int, progress: Progress) -> Verdict:
         """What comes of the other order, into which no delay has brought the ops."""
@@ -179,16 +199,15 @@ class RaceProver:
         return ""
 
 
-def _trials(found: Finding) -> list[tuple[tuple[str, ...], float]]:
+def _trials(first: OpRecord, second: OpRecord) -> list[tuple[tuple[str, ...], float]]:
     """What is changed of the machine, and by how much the earlier op is held back.
 
     Of two ops of one PE that share bytes the later one starts behind the earlier one,
     whatever is held back, so there is one run. Of two PEs the DMAs behind the earlier
     op may wait for its slot: at last there are slots for all.
     """
-    assert found.other is not None  # it is a race
-    apart = max(found.op.t_start - found.other.t_start, 0.0) + _BEYOND_NS
-    if _pe(found.op.component) == _pe(found.other.component):
+    apart = max(second.t_start - first.t_start, 0.0) + _BEYOND_NS
+    if _pe(first.component_id) == _pe(second.component_id):
         return [((), apart)]
     delays = [apart * _FACTOR**i for i in range(_DELAYS)]
     return [(spec, delay) for spec in ((), (_MANY_SLOTS,)) for delay in delays]

@@ -224,6 +224,10 @@ class ActivityIndex:
                     found.append(component)
         return np.array(found, np.int64)
 
+    def used(self, progress: Progress = no_progress) -> Ints:
+        """The components that anything is recorded of, ascending."""
+        return self._all_tables(progress).used
+
     def activity(
         self, t0: float, t1: float, glob: str = "", progress: Progress = no_progress
     ) -> Activity:

@@ -27,6 +27,35 @@ ISSUE = KINDS.index("issue")
 UNEXPLAINED = KINDS.index("unexplained")
 IDLE = KINDS.index("idle")
 
+KIND_MEANINGS = {
+    "compute": "a product or math was in service",
+    "load": "none of these, but data came in; below it what it waited for meanwhile",
+    "store": "none of these, but data went out",
+    "operand": "it waited for an earlier op with the same bytes, or the tile in front",
+    "engine": "for a busy engine",
+    "window": "for tiles in flight of a composite to become fewer",
+    "dma_slot": "for one of the DMA's outstanding commands",
+    "link": "for a link that others' bytes were on",
+    "hbm_channel": "for a pseudo-channel of HBM",
+    "credit": "for a free slot of the receiver's ring",
+    "arrival": "for a message of another PE",
+    "launch": "for the start of a launch",
+    "barrier": "for the other ranks",
+    "delayed": "for nothing: `kernbench rerun --delay` held it back",
+    "issue": "the PE's CPU issued the call",
+    "unexplained": "nothing that was recorded accounts for it",
+    "idle": "it ran no kernel",
+}
+"""What a PE did in a piece of time that counts as one of KINDS."""
+
+KINDS_TEXT = "\n".join(
+    [
+        "The time of a PE is cut, and each piece is the first of these that holds:",
+        *(f"{kind}: {what}" for kind, what in KIND_MEANINGS.items()),
+    ]
+)
+"""The same in words, a line each."""
+
 # What a call waits for that never came back, so that none of its ops was recorded.
 NEVER_ENDED = {"recv": KINDS.index("arrival"), "send": KINDS.index("credit")}
 _KIND_OF_CLASS = {

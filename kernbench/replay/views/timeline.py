@@ -14,14 +14,17 @@ from typing import TypeAlias
 import numpy as np
 
 from kernbench.common.arrays import Bools, Floats, Ints
-from kernbench.common.progress import Progress
+from kernbench.common.progress import Progress, computed_beside, stage
 from kernbench.replay.index import Index
 from kernbench.replay.parsing import NoArguments
 from kernbench.replay.query import At
 from kernbench.replay.time.activity import ActivityCells
 from kernbench.replay.time.op_classes import CLASSES
+from kernbench.replay.time.slices import Slice
 from kernbench.replay.time.spans import window
 from kernbench.replay.time.timeline import RowKey
+from kernbench.replay.time.traffic import TrafficGroup, traffic_groups
+from kernbench.replay.views.causes import Causes, causes_of
 
 _CHUNK = 1 << 16
 """Ops that are looked at between two reports of progress; these take some 4 ms."""
@@ -79,28 +82,69 @@ class ComponentCells:
     columns: int
 
 
+@dataclass(frozen=True, slots=True)
+class TrafficRows:
+    """Some rows of components by number, as ``ActivityIndex`` has them, and a window.
+
+    The window is [t0, t1) ns, in ``columns`` equal cells.
+    """
+
+    rows: tuple[tuple[int, ...], ...]
+    t0: float
+    t1: float
+    columns: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrafficCells:
+    """The shares of each cell in which the busiest component of a row is busy, and in
+    which something waits for the one that is waited for longest.
+    """
+
+    busy: Floats
+    waiting: Floats
+
+
 # -- cells -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowCells:
+    """A row of the timeline in cells.
+
+    ``letters`` has for each cell the letter of the class that is busy for most of it
+    (see ``CLASSES``), a space where none is; ``busy`` the share of the cell in which
+    the row's PEs are busy on the average, at most 1. ``slices`` are the ops that last
+    for a cell at least, by their start.
+    """
+
+    letters: str
+    busy: Floats
+    slices: tuple[Slice, ...]
 
 
 def cells(
     index: Index, at: At, args: WindowRows, progress: Progress
-) -> tuple[str, ...]:
-    """Of each row its cells, as a text of one character a cell.
+) -> tuple[RowCells, ...]:
+    """The cells of each row.
 
-    The character is the letter of the class that is busy for most of the cell (see
-    ``CLASSES``), and a space where none is. It is small where less than half of the
-    row's PEs are busy, on the average over the cell. Rows that are not indexed yet are
-    indexed first, unless there is a summary of the window.
+    Rows that are not indexed yet are indexed first, unless there is a summary of the
+    window.
     """
     window = args.t0, args.t1, args.columns
-    drawn = index.timelines.draw_rows(args.rows, *window, progress)
-    texts = []
-    for row, pes in zip(drawn, args.pes, strict=True):
-        capitals = np.frombuffer(row.classes.encode(), np.uint8)
-        small = np.frombuffer(row.classes.lower().encode(), np.uint8)
-        letters = np.where(row.busy >= pes / 2, capitals, small)
-        texts.append(letters.tobytes().decode())
-    return tuple(texts)
+    rows = tuple(dict.fromkeys(args.rows))
+    drawn = index.timelines.draw_rows(rows, *window, stage(progress, 0.0, 0.7))
+    slices = index.slices.slices(rows, *window, stage(progress, 0.7, 1.0))
+    found = {}
+    for row, line, ops in zip(rows, drawn, slices, strict=True):
+        found[row] = line, ops
+    answers = []
+    for row, pes in zip(args.rows, args.pes, strict=True):
+        line, ops = found[row]
+        busy = np.minimum(line.busy / pes, 1.0)
+        busy.setflags(write=False)
+        answers.append(RowCells(line.classes, busy, ops))
+    return tuple(answers)
 
 
 def activity_cells(
@@ -111,6 +155,35 @@ def activity_cells(
     """
     t0, t1 = window(index.launch_window, args.t0, args.t1)
     return index.activity.cells(args.components, t0, t1, args.columns, progress)
+
+
+def traffic(
+    index: Index, at: At, args: NoArguments, progress: Progress
+) -> tuple[TrafficGroup, ...]:
+    """The components that carried anything and served no op, by what they are."""
+    return traffic_groups(index.trace, index.op_index, index.activity, progress)
+
+
+def traffic_cells(
+    index: Index, at: At, args: TrafficRows, progress: Progress
+) -> tuple[TrafficCells, ...]:
+    """Of each row how busy the busiest of its components is in each cell."""
+    found = []
+    for number, components in enumerate(args.rows):
+        low = number / len(args.rows)
+        share = stage(progress, low, low + 1 / len(args.rows))
+        cells = index.activity.cells(components, args.t0, args.t1, args.columns, share)
+        busy = cells.busy.max(axis=0)
+        waiting = cells.waiting.max(axis=0)
+        busy.setflags(write=False)
+        waiting.setflags(write=False)
+        found.append(TrafficCells(busy, waiting))
+    return tuple(found)
+
+
+def causes(index: Index, at: At, args: NoArguments, progress: Progress) -> Causes:
+    """What an op waited for, and what waited for it first."""
+    return computed_beside(lambda: causes_of(index, at.op), progress, 0.0)
 
 
 def lanes(index: Index, at: At, args: NoArguments, progress: Progress) -> Lanes:
@@ -140,14 +213,21 @@ def critical_cells(
     The arrays are read-only and of the window's columns. What only waits on that path
     is not marked.
     """
+    return _cells_with(index, _path_rows(index, progress), args, progress)
 
+
+def critical_ops(index: Index, at: At, args: NoArguments, progress: Progress) -> Ints:
+    """The positions of the ops in service on the critical path, ascending."""
+    return _positions(index, _path_rows(index, progress))
+
+
+def _path_rows(index: Index, progress: Progress) -> Ints:
     def found() -> Ints:
         path = index.critical.path(progress=progress)
         in_service = (path.ops >= 0) & (path.whats < len(CLASSES))
         return path.ops[in_service]
 
-    ops = _marked_ops(index, "critical path", found)
-    return _cells_with(index, ops, args, progress)
+    return _marked_ops(index, "critical path", found)
 
 
 def hazard_cells(
@@ -158,12 +238,26 @@ def hazard_cells(
 
     When it is asked for the first time everything is executed, to find the hazards.
     """
+    return _cells_with(index, _hazard_rows(index, progress), args, progress)
 
+
+def hazard_ops(index: Index, at: At, args: NoArguments, progress: Progress) -> Ints:
+    """The positions of the ops with hazards, ascending."""
+    return _positions(index, _hazard_rows(index, progress))
+
+
+def _hazard_rows(index: Index, progress: Progress) -> Ints:
     def found() -> Ints:
         return index.hazards.ops(progress, both=True)
 
-    ops = _marked_ops(index, "hazards", found)
-    return _cells_with(index, ops, args, progress)
+    return _marked_ops(index, "hazards", found)
+
+
+def _positions(index: Index, rows: Ints) -> Ints:
+    """The positions of ops that are in some rows of the log, by their start."""
+    positions = np.sort(index.trace.position[rows]).astype(np.int64)
+    positions.setflags(write=False)
+    return positions
 
 
 def _marked_ops(index: Index, name: str, find: Callable[[], Ints]) -> Ints:

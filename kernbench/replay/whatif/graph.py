@@ -72,7 +72,8 @@ class Graph:
     edges into a node follow each other, and come after those into each of their causes.
     ``last`` are the nodes with which a run may end, ``served`` are those at servers.
     ``in_order`` are pairs of starts of tiles, of which the second never asks for its
-    engine before the first one does.
+    engine before the first one does. ``issued_after`` is by call the node at which the
+    kernel could issue it (-1: none), ``moves`` is what ops move over links.
 
     A ``weight`` of -1 - i is that of tile i in the array, whose end has one edge, from
     its start. It takes the class ``streams[i]`` if it starts as soon as node
@@ -98,11 +99,23 @@ class Graph:
     is_slot: Bools
     served: Served
     in_order: tuple[Ints, Ints]
+    moves: Moves
+    issued_after: Ints
 
     @property
     def nodes(self) -> int:
         """How many nodes there are."""
         return len(self.times)
+
+    @property
+    def is_step_of_move(self) -> Bools:
+        """Which nodes are steps of moves on their way, between start and end of an op.
+
+        They come behind all moments; what comes last in a run is none of them.
+        """
+        found = np.arange(self.nodes) >= len(self.moments.times)
+        found[self.last] = False
+        return found
 
 
 class _Edges(NamedTuple):
@@ -260,6 +273,8 @@ class _Builder:
             is_slot=kind_of_edge == _SLOT,
             served=self._all_served(),
             in_order=self._in_order,
+            moves=self._all_moves,
+            issued_after=self._issued_after,
         )
 
     def _all_served(self) -> Served:
@@ -314,6 +329,7 @@ class _Builder:
         by[free] = self._host.before(log.t_issue[free], moments)
 
         issued = np.where(in_kernel, self._table.of(weights.issue)[0], 0)
+        self._issued_after = by
         calls = np.arange(len(by))
         self._add(by, moments.call_return(calls), issued)
         rows = np.flatnonzero((self._call_of_op >= 0) & (self._composite < 0))
@@ -560,6 +576,7 @@ class _Builder:
         first = last.copy()
         several = np.flatnonzero(moves.several)
         first[several] = self._nodes(moves.first[several], moves.op[several])
+        self._all_moves = moves
         begins = self._begins(moves)
         start = self._moments.op_start(moves.op)
         self._add(start, first, begins, is_certain=True)

@@ -8,7 +8,7 @@ alone. Nothing is simulated: a re-run proves it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,7 +22,7 @@ from kernbench.common.progress import (
     no_progress,
     stage,
 )
-from kernbench.errors import KernbenchError
+from kernbench.errors import RefusedError
 from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.replay.whatif.answers import (
     CausalProfile,
@@ -43,7 +43,7 @@ from kernbench.replay.whatif.fields import (
 from kernbench.replay.whatif.graph import Graph, build_graph
 from kernbench.replay.whatif.links import ChangedLinks, LinkTimes, recorded_links
 from kernbench.replay.whatif.machine import DramTimes, Machine, Ways, ways_of
-from kernbench.replay.whatif.slack import STEP_NS, Slack, slacks, tried_out
+from kernbench.replay.whatif.slack import STEP_NS, Slack, slacks, tried_out, uses_up
 from kernbench.replay.whatif.turns import Turns
 from kernbench.replay.whatif.walk import Late, Levels, Scenarios
 from kernbench.topology import recorded_spec
@@ -68,6 +68,11 @@ _MACHINES = 16
 _OTHER_ORDER = (
     "links or controllers of HBM would serve others before it, beside it, or at "
     "another distance from it"
+)
+
+_NO_LINE = (
+    "past it the end does not come later by as much as the op does, since others are "
+    "served in another order"
 )
 
 OF_LINKS = (
@@ -212,25 +217,39 @@ class WhatIfIndex:
 
         if computed_beside(is_sure, progress, 0.9):
             return Slack(ns, True, "")
-        if len(graph.cause) <= _FEW_EDGES:
-            ns = self._in_turns(known, node, ns, stage(progress, 0.9, 1.0))
-        return Slack(ns, False, _OTHER_ORDER)
+        if len(graph.cause) > _FEW_EDGES:
+            return Slack(ns, False, _OTHER_ORDER)
+        return self._in_turns(known, node, ns, stage(progress, 0.9, 1.0))
 
     def _in_turns(
         self, known: _Known, node: int, told: float, progress: Progress
-    ) -> float:
-        """The slack of a node if each server takes who comes first, ns."""
+    ) -> Slack:
+        """The slack of a node if each server takes who comes first.
+
+        It is sure where the re-timing in turns explains all that was recorded, and the
+        end comes as much later as the op does once the slack is used up.
+        """
         if self._turns is None:
-            make = partial(Turns, self._trace, known.graph, known.queues, known.weight)
+            machine = Machine(known.ways, known.links, known.spec)
+            graph = known.graph
+            make = partial(
+                Turns, self._trace, machine, graph, known.queues, known.weight
+            )
             self._turns = computed_beside(make, progress, 0.0)
         turns = self._turns
         each = forwards(stage(progress, 0.2, 1.0))
 
+        @cache
         def moved(ns: float) -> float:
             """By how much the end comes later."""
             return turns.end_if(Late(node, ns), each) - turns.end
 
-        return tried_out(moved, told)
+        ns = tried_out(moved, told)
+        if not turns.explains:
+            return Slack(ns, False, _OTHER_ORDER)
+        if not uses_up(moved, ns):
+            return Slack(ns, False, _NO_LINE)
+        return Slack(ns, True, "")
 
     # -- what is found once --
 
@@ -409,14 +428,14 @@ _NO_PROOF = "no re-run can make one line of a kernel faster"
 
 
 def _refuse_parts(trace: Trace) -> None:
-    """KernbenchError if a trace does not hold all of a run."""
+    """RefusedError if a trace does not hold all of a run."""
     if trace.cut:
-        raise KernbenchError(
+        raise RefusedError(
             "this trace was cut from another and holds some of its ops only, so "
             "when its run would end cannot be told; ask the whole trace"
         )
     if not trace.complete:
-        raise KernbenchError(
+        raise RefusedError(
             "the recording of this trace was cut off, so when its run would have ended "
             "cannot be told; record it again"
         )

@@ -89,6 +89,11 @@ def slacks(graph: Graph, weight: Floats, progress: Progress) -> Floats:
     return np.frombuffer(slack, np.float64)
 
 
+def uses_up(moved: Callable[[float], float], ns: float) -> bool:
+    """Whether an op may be so late and no later, and then moves the end with it."""
+    return moved(ns) <= SAME_NS and moved(ns + STEP_NS) >= STEP_NS - SAME_NS
+
+
 def tried_out(moved: Callable[[float], float], told: float) -> float:
     """The slack of an op by what holding it back does to the end, ns.
 
@@ -96,11 +101,7 @@ def tried_out(moved: Callable[[float], float], told: float) -> float:
     ``told`` is tried first. Else it is the most that leaves the end where it is of what
     is found by doubling, and by halves from there.
     """
-
-    def is_it(ns: float) -> bool:
-        return moved(ns) <= SAME_NS and moved(ns + STEP_NS) >= STEP_NS - SAME_NS
-
-    if is_it(told):
+    if uses_up(moved, told):
         return told
     low = 0.0
     high = told
@@ -113,7 +114,7 @@ def tried_out(moved: Callable[[float], float], told: float) -> float:
         step *= 2
         high += step
     guess = high - moved(high)
-    if low <= guess and is_it(guess):
+    if low <= guess and uses_up(moved, guess):
         return guess
     while high - low > _CLOSE_NS:
         middle = (low + high) / 2

@@ -7,14 +7,18 @@ free; at links and controllers who comes first goes first. Where the recording s
 somebody later who came sooner, as the oldest command is served first, that lead is
 kept. Nothing late gives what was recorded.
 
-What a server gave two that follow each other is as recorded; if others follow each
-other now it is what the first one takes at least. So it knows nothing of channels,
-banks and rows, nor of how bursts of several transactions took turns.
+Data go burst by burst over links and through controllers of HBM (deliveries.py), where
+that gives just what was recorded. Where it does not, what a server gave two that follow
+each other is as recorded, and if others follow each other now it is what the first one
+takes at least: that knows nothing of channels, banks and rows, nor of how bursts of
+several transactions took turns.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Mapping
+from functools import partial
 from heapq import heappop, heappush
 from math import inf
 
@@ -25,17 +29,34 @@ from kernbench.common.exact_time import SAME_NS
 from kernbench.common.progress import Progress
 from kernbench.replay.time.critical_edges import slots_at
 from kernbench.replay.whatif.certainty import Queues
+from kernbench.replay.whatif.deliveries import (
+    Action,
+    Age,
+    Deliveries,
+    Known,
+    Sent,
+    known_of,
+    turns_of,
+)
 from kernbench.replay.whatif.graph import Graph
+from kernbench.replay.whatif.machine import Machine
 from kernbench.replay.whatif.walk import Late
 from kernbench.trace import Trace
+from kernbench.trace.groups import Groups
 from kernbench.trace.hops import tile_columns
 
 _NODES = 1 << 10
 """Nodes between two calls of progress, some ms."""
 
 _NONE = -1
-_LEFT = -1
-"""The turn of an op that leaves its engine: before all that ask at that time."""
+_FIRST_ACTION = -(1 << 62)
+"""The number of what moves do: less than that of any node, and counted upwards."""
+
+_LEFT = -1.0
+_BEGINS = -0.5
+"""The turn of an op that leaves its engine: before all that ask at that time; and that
+of a move that begins: before what others have to do then.
+"""
 
 
 class Turns:
@@ -43,22 +64,41 @@ class Turns:
 
     It is for small graphs: a node takes some us, and 1 KB. ``end`` is when the launches
     ended, or the run if there is none, ns.
+
+    Behind the nodes of the graph is one for each move that data make: it begins there.
+    ``_begins`` is by such a node what it sends, ``_lands`` by op how many of its moves
+    have to land. Both are empty where deliveries do not explain the recording.
     """
 
     def __init__(
-        self, trace: Trace, graph: Graph, queues: Queues, weight: Floats
+        self,
+        trace: Trace,
+        machine: Machine,
+        graph: Graph,
+        queues: Queues,
+        weight: Floats,
     ) -> None:
+        self._hbm = machine.spec.cube.hbm
+        self._turn_of_node = turns_of(trace)
+        self._moments = len(graph.moments.times)
         self._times: list[float] = graph.times.tolist()
         ends = graph.moments.all_launch_ends()
         if not len(ends):
             ends = graph.last
         self._ends: list[int] = ends.tolist()
         self.end = float(graph.times[ends].max())
+        known = known_of(trace, machine, graph.moves)
+        self.explains = known is not None
         self._add_edges(graph, queues, weight)
+        self._landed_as_recorded: dict[int, float] = {}
+        self._begins: dict[int, tuple[Sent, Age]] = {}
+        self._lands: Counter[int] = Counter()
+        if known is not None:
+            self._add_moves(trace, graph, known)
         self._add_order(graph)
         self._add_engines(trace, graph)
         self._add_servers(graph)
-        self._compare_with_recorded(graph)
+        self._compare_with_recorded()
 
     # -- what is known of each node --
 
@@ -79,6 +119,10 @@ class Turns:
         self._streamed: set[int] = set()
         in_turn = np.zeros(len(graph.cause), np.bool_)
         in_turn[queues.in_turn] = True
+        left_out = np.zeros(len(graph.cause), np.bool_)
+        if self.explains:
+            is_step = graph.is_step_of_move
+            left_out = is_step[graph.cause] | is_step[graph.effect] | graph.is_queue
         cold = weight[graph.cold].tolist()
         streams = weight[graph.streams].tolist()
         behind = graph.behind.tolist()
@@ -89,9 +133,12 @@ class Turns:
             weight[np.maximum(graph.weight, 0)].tolist(),
             in_turn.tolist(),
             graph.is_slot.tolist(),
+            left_out.tolist(),
             strict=True,
         )
-        for cause, effect, number, ns, is_turn, is_slot in edges:
+        for cause, effect, number, ns, is_turn, is_slot, is_left_out in edges:
+            if is_left_out:
+                continue
             if is_turn:
                 before = self._between.get((cause, effect), 0.0)
                 self._between[cause, effect] = max(before, ns)
@@ -106,6 +153,28 @@ class Turns:
                     self._streamed.add(effect)
             self._causes[effect].append((cause, ns))
             self._effects[cause].append(effect)
+
+    def _add_moves(self, trace: Trace, graph: Graph, known: Known) -> None:
+        """Have moves begin as long after the start of their op as they did.
+
+        ``_issued_after`` is by move's node the one at which its call was issued.
+        """
+        self._landed_as_recorded = known.landed
+        self._issued_after: dict[int, int] = {}
+        rows = np.array([one.op for one in known.sent], np.int64)
+        call = Groups(trace.commands.cmd[:]).first(trace.op_columns.cmd[rows])
+        issued_after = np.append(graph.issued_after, _NONE)[call].tolist()
+        starts = graph.moments.op_start(rows).tolist()
+        each = zip(known.sent, known.ages, starts, issued_after, strict=True)
+        for one, age, start, by in each:
+            node = len(self._times)
+            self._times.append(one.begins)
+            self._begins[node] = (one, age)
+            self._lands[one.op] += 1
+            self._issued_after[node] = by
+            self._causes.append([(start, one.begins - self._times[start])])
+            self._effects.append([])
+            self._effects[start].append(node)
 
     def _add_order(self, graph: Graph) -> None:
         """By node those that ask before it does, and those that do so behind it."""
@@ -141,6 +210,8 @@ class Turns:
         self._before: dict[tuple[int, int], int] = {}
         last = (-1, -1)
         served = graph.served
+        if self.explains:
+            return
         rows = zip(
             served.server.tolist(),
             served.node.tolist(),
@@ -156,17 +227,19 @@ class Turns:
                 self._before[server, node] = last[1]
             last = (server, node)
 
-    def _compare_with_recorded(self, graph: Graph) -> None:
+    def _compare_with_recorded(self) -> None:
         """By node its ``_rest``, what nothing explains, and its ``_lead``.
 
         A lead is how much later than it could be served others let it come, who came
         later. A node that nothing leads to stays where it was.
         """
         times = self._times
-        order: Ints = np.argsort(graph.times, kind="stable")
+        order: Ints = np.argsort(np.array(times), kind="stable")
         turns: Ints = np.empty(len(order), np.int64)
         turns[order] = np.arange(len(order))
-        self._turn_of = turns.tolist()
+        self._turn_of: list[float] = turns.tolist()
+        for node in self._begins:
+            self._turn_of[node] = _BEGINS
         asked = [-inf] * len(times)
         self._rest = [0.0] * len(times)
         self._lead = [0.0] * len(times)
@@ -174,7 +247,9 @@ class Turns:
         served: dict[int, float] = {}
         started: dict[int, float] = {}
         for node in order.tolist():
-            when = self._asks(node, times, asked, node in self._streamed)
+            when = self._asks(
+                node, times, asked, node in self._streamed, self._landed_as_recorded
+            )
             explained = when
             for cause, ns in self._slots.get(node, ()):
                 explained = max(explained, times[cause] + ns)
@@ -210,10 +285,18 @@ class Turns:
         return min(takes, max(apart, 0.0))
 
     def _asks(
-        self, node: int, times: list[float], asked: list[float], streams: bool
+        self,
+        node: int,
+        times: list[float],
+        asked: list[float],
+        streams: bool,
+        landed: Mapping[int, float],
     ) -> float:
-        """When the causes of a node let it come, -inf without any; servers are none."""
-        latest = -inf
+        """When the causes of a node let it come, -inf without any; servers are none.
+
+        ``landed`` is by op when its moves have.
+        """
+        latest = landed.get(node, -inf)
         for first in self._asks_behind.get(node, ()):
             latest = max(latest, asked[first])
         array = self._arrays.get(node)
@@ -235,12 +318,19 @@ class Turns:
         return max(times[node] for node in self._ends)
 
     def times_if(self, late: Late, progress: Progress) -> list[float]:
-        """By node when it comes, ns; inf if never."""
+        """By moment (the first nodes of the graph) when it comes, ns; inf if never."""
         walk = _Walk(len(self._times), self._free)
         walk.missing = [
-            len(causes) + len(self._asks_behind.get(node, ()))
+            len(causes) + len(self._asks_behind.get(node, ())) + self._lands[node]
             for node, causes in enumerate(self._causes)
         ]
+
+        def lands(op: int, when: float) -> None:
+            walk.landed[op] = max(walk.landed.get(op, 0.0), when)
+            self._awaits_less(walk, op)
+
+        deliveries = Deliveries(self._hbm, self._turn_of_node, walk.at, lands)
+        walk.deliveries = deliveries
         first = [node for node, count in enumerate(walk.missing) if not count]
         for node in first:
             self._ask(walk, node)
@@ -249,12 +339,14 @@ class Turns:
             done += 1
             if done % _NODES == 0:
                 progress(min(done / (2 * len(self._times)), 1.0))
-            _, turn, node = heappop(walk.coming)
-            if turn == _LEFT:
+            when, turn, node = heappop(walk.coming)
+            if node < 0:
+                walk.actions.pop(node)(when)
+            elif turn == _LEFT:
                 self._leave(walk, node, late)
             else:
                 self._come(walk, node, late)
-        return walk.times
+        return walk.times[: self._moments]
 
     def _ask(self, walk: _Walk, node: int) -> None:
         """All causes of a node have come: it comes in its turn."""
@@ -265,7 +357,8 @@ class Turns:
             streams = whole == self._whole[node] and start <= until
         when = self._stays.get(node, -inf)
         if when == -inf:
-            when = max(self._asks(node, walk.times, walk.asked, streams), 0.0)
+            asks = self._asks(node, walk.times, walk.asked, streams, walk.landed)
+            when = max(asks, 0.0)
         walk.asked[node] = when
         turn = when + self._lead[node]
         heappush(walk.coming, (turn, self._turn_of[node], node))
@@ -313,10 +406,22 @@ class Turns:
         if node == late.node:
             when += late.ns
         walk.times[node] = when
+        if node in self._begins:
+            self._begin(walk, node, when)
         if node < self._op_count:
             heappush(walk.coming, (when, _LEFT, node))
         for effect in self._effects[node]:
             self._awaits_less(walk, effect)
+
+    def _begin(self, walk: _Walk, node: int, now: float) -> None:
+        """A move begins, of a command that may have been issued later than it was."""
+        one, age = self._begins[node]
+        issued, cmd, tile, is_write = age
+        by = self._issued_after[node]
+        if by >= 0:
+            issued += walk.times[by] - self._times[by]
+        age = (issued, cmd, tile, is_write)
+        walk.at(now, one.turn, partial(walk.deliveries.begin, sent=one, age=age))
 
 
 class _Walk:
@@ -326,15 +431,27 @@ class _Walk:
     servers, ``missing`` how many it still waits for. ``coming`` is a heap of when it is
     whose turn. By engine ``free`` has how many slots are, ``waiting`` who waits for
     one, ``left`` of which composite the op was that left last, and when. ``served`` is
-    by link or controller who was served last.
+    by link or controller who was served last. ``deliveries`` are the moves under way,
+    ``landed`` is by op when those of its moves have that did, ``actions`` are what is
+    to be done of them yet, by their numbers in ``coming``.
     """
 
     def __init__(self, nodes: int, free: dict[int, int]) -> None:
         self.times = [inf] * nodes
         self.asked = [-inf] * nodes
+        self._next_action = _FIRST_ACTION
         self.missing: list[int] = []
-        self.coming: list[tuple[float, int, int]] = []
+        self.coming: list[tuple[float, float, int]] = []
         self.free = dict(free)
         self.waiting: dict[int, deque[int]] = {}
         self.left: dict[int, tuple[int, float]] = {}
         self.served: dict[int, int] = {}
+        self.landed: dict[int, float] = {}
+        self.actions: dict[int, Action] = {}
+        self.deliveries: Deliveries
+
+    def at(self, when: float, turn: int, action: Action) -> None:
+        """Have something done of a move at a time, in a turn."""
+        self._next_action += 1
+        self.actions[self._next_action] = action
+        heappush(self.coming, (when, turn, self._next_action))

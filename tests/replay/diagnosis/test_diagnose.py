@@ -197,3 +197,63 @@ def test_loads_and_compute_that_take_turns_are_told(diagnosed):
     assert told["lines"] == [line_of("x = tl.load(")]
     fetched = [f["title"] for f in findings if f["title"].startswith("x 8 times")]
     assert len(fetched) == 1
+
+
+HELPED = """
+    def half(of):
+        return tl.mul(of, 0.5, out=of)
+
+    x = tl.load(x_ptr[pe : pe + 1, :])
+    first = tl.full((1, n), 2.0, "f32")
+    half(first)
+    if pe != 2:
+        half(x)  # left out
+    tl.store(y_ptr[pe : pe + 1, :], x + x + x + x)
+""".strip()
+
+
+def test_of_a_helper_the_line_that_did_not_call_it_is_named(diagnosed):
+    """The helper's own line ran once on that PE, and twice on the others."""
+    source = FOUR_PES.replace("BODY", HELPED).replace(
+        'pe="column_wise"', 'pe="row_wise"'
+    )
+    findings = diagnosed(source)
+    (odd,) = (finding for finding in findings if finding["kind"] == "odd")
+    assert odd["lines"] == [line_of("# left out")]
+    assert "ran 0 times on sip0.cube0.pe2, and 1 time on 3 other PEs" in odd["title"]
+
+
+TALK = """
+from kernbench.ccl.install import install_ipcq
+from kernbench.benches import bench
+from kernbench.runtime_api import DPPolicy
+
+def tell(tl, way, what):
+    tl.send(way, what, wait=False)
+
+def kernel(x_ptr, tl):
+    pe = tl.program_id(0)
+    x = tl.load(x_ptr[pe : pe + 1, :])
+    if pe > 1:
+        tell(tl, "E", x)  # never on two
+    tl.recv("W", (1, 16), "f32")
+
+@bench(name="talk", description="")
+def run(torch):
+    install_ipcq(
+        torch.engine,
+        world_size=2,
+        rank_to_pe=[(0, 0, 0), (0, 0, 1)],
+        neighbors=lambda pe: {"E": 1 - pe, "W": 1 - pe},
+    )
+    dp = DPPolicy(num_cubes=1, num_pes=2, pe="row_wise")
+    torch.launch("kernel", kernel, torch.zeros((2, 16), "f32", dp, name="x"))
+"""
+
+
+def test_who_waits_for_a_message_of_a_helper_hears_who_would_have_sent_it(diagnosed):
+    first, *_ = diagnosed(TALK)
+    assert first["title"].startswith("the run ended with DeadlockError")
+    sender = line_of("# never on two")
+    assert sender in first["lines"]
+    assert f"{sender} sends, and ran 0 times" in first["evidence"]

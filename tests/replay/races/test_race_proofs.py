@@ -71,6 +71,39 @@ def test_a_load_that_nobody_waits_for_is_executed_behind_its_use(proved):
     assert "before op" in proof["no_delay"]
 
 
+def test_a_race_is_tried_out_with_its_last_ops_too(proved):
+    """What the first load spoils is written again by later turns."""
+    (proof,) = proved(
+        "for turn in range(4):",
+        "    got = tl.load(x + pe * 256, (32,), 'f32', wait=False)",
+        "    tl.store(y + pe * 256 + 128 * (turn == 3), got + 1.0)",
+    )
+    assert proof["kind"] == HARMFUL
+    assert proof["detail"].startswith("y[0,0] 1 -> nan by ops ")
+
+
+def test_of_a_benign_race_it_is_said_how_many_pairs_were_tried(proved):
+    (proof,) = proved(
+        "mine = tl.full((64,), 1.0, 'f32')",
+        "for _ in range(4): tl.store(x, mine)",
+    )
+    assert proof["kind"] == BENIGN
+    assert proof["detail"] == "4 of 16 pairs of ops tried"
+
+
+def test_what_an_op_in_place_reads_is_what_is_there_in_the_other_order(proved):
+    """Its operand was known while the run was simulated, and is not in this order."""
+    (proof,) = proved(
+        "total = tl.load(x + pe * 256, (64,), 'f32')",
+        "if pe == 0: tl.send('E', total, wait=False)",
+        "if pe == 1: got = tl.recv_async('W', (64,), 'f32')",
+        "for _ in range(64): tl.exp(total)",
+        "if pe == 1: tl.add(total, got, out=total)",
+        "tl.store(y + pe * 256, total)",
+    )
+    assert (proof["kind"], proof["detail"]) == (HARMFUL, "y[1,0] 0 -> nan")
+
+
 def test_what_no_delay_turns_round_is_executed_the_other_way(proved):
     """The message of the first PE leaves behind its stores, whatever they wait for."""
     proofs = proved(

@@ -5,13 +5,13 @@ import pytest
 
 from kernbench.common.messages import Region
 from kernbench.common.pe_commands import GemmCmd, MathCmd
-from kernbench.components.builtin.dram import Timing
 from kernbench.components.builtin.pe_gemm import first_tile_cycles, streaming_cycles
 from kernbench.replay.whatif import weights
 from kernbench.replay.whatif.links import LinkTimes
 from kernbench.replay.whatif.machine import DramTimes, Machine, Ways
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology import TopologySpec, load_spec, load_topology
+from kernbench.topology.dram import Timing
 
 ONE_CUBE = {"sips.count": 1, "cube_mesh.w": 1, "cube_mesh.h": 1}
 NO_WAYS = Ways(*(np.empty(0, np.int64) for _ in range(5)))

@@ -1,13 +1,10 @@
 """Traces of every kind that an exporter may meet; ``trace_kinds`` names them."""
 
-from pathlib import Path
-
 import pytest
 from recordings import record_all, record_ops
+from trace_kinds import SHIPPED
 
 from kernbench.trace import Trace, TraceWriter
-
-SHIPPED = Path(__file__).parents[3] / "traces" / "matmul.msgpack"
 
 
 @pytest.fixture

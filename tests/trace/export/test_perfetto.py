@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 from pace import for_all
-from trace_kinds import KINDS
+from trace_kinds import KINDS, SHIPPED
 
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.trace import Trace, TraceWriter
 from kernbench.trace.export import export
-from kernbench.trace.export.perfetto import LINKS, WINDOWS, to_us
+from kernbench.trace.export.perfetto import to_us
+from kernbench.trace.export.timeline import COUNTERS_TITLE, LINKS, WINDOWS
 
 
 def exported(trace, tmp_path):
@@ -38,8 +39,21 @@ def matmul(shipped_trace, tmp_path):
     return shipped_trace, exported(shipped_trace, tmp_path)
 
 
-def ps(us):
-    return round(us * 1e6)
+def slices_of(events, *categories):
+    """The slices of some categories; of ops if none is given."""
+    if categories:
+        return [event for event in of(events, "X") if event["cat"] in categories]
+    return [e for e in of(events, "X") if e["cat"] not in ("call", "wait")]
+
+
+def ns(us):
+    """A time of an event, which is a whole number of ns."""
+    assert abs(us * 1e3 - round(us * 1e3)) < 1e-3
+    return round(us * 1e3)
+
+
+def ps(time):
+    return round(time * 1e3)
 
 
 def test_every_event_has_what_its_phase_demands(both):
@@ -52,48 +66,97 @@ def test_every_event_has_what_its_phase_demands(both):
         if event["ph"] == "X":
             assert event["dur"] >= 0
         elif event["ph"] in "stf":
-            assert (event["cat"], type(event["id"])) == ("tile", int)
+            assert event["cat"] in ("tile", "message")
+            assert isinstance(event["id"], int)
         else:
             assert event["args"]
 
 
 def test_there_is_one_slice_an_op_with_its_times_and_place(both):
     trace, events = both
-    slices = of(events, "X")
+    slices = slices_of(events)
     assert [event["args"]["op"] for event in slices] == list(range(len(trace.ops)))
     titles = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
     for event, record in zip(slices, trace.ops, strict=True):
-        row = int(trace.order[event["args"]["op"]])
+        args = event["args"]
+        row = int(trace.order[args["op"]])
         command = trace.command(int(trace.op_columns.cmd[row]))
         node = trace.node_index[record.component_id]
-        assert (event["name"], event["cat"]) == (record.op_name, record.op_kind)
-        assert ps(event["ts"]) == round(record.t_start * 1e3)
-        assert ps(event["ts"]) + ps(event["dur"]) == round(record.t_end * 1e3)
-        assert event["args"]["bytes"] == trace.op_columns.nbytes[row]
-        line = ""
-        call = ""
+        assert event["name"] == record.op_name
+        assert event["cat"] in ("memory", "gemm", "math", "unknown")
+        assert (event["cat"] == "unknown") <= (record.op_kind == "unknown")
+        assert args["start_ps"] == ps(record.t_start)
+        assert args["end_ps"] == ps(record.t_end)
+        assert ns(event["ts"]) == args["start_ps"] // 1000
+        assert ns(event["ts"]) + ns(event["dur"]) == args["end_ps"] // 1000
+        assert args.get("nbytes", 0) == trace.op_columns.nbytes[row]
+        line = None
+        call = None
         if command is not None:
             line = f"{command.site.file}:{command.site.line}"
             call = command.call
-        assert (event["args"]["line"], event["args"]["call"]) == (line, call)
+        assert (args.get("line"), args.get("call")) == (line, call)
         title = trace.nodes.engine[node] or record.component_id
         assert titles[event["tid"]].split(" lane ")[0] == title
 
 
-@pytest.mark.parametrize("cut_off_at", ["ps", "ns"])
-def test_slices_of_one_track_do_not_overlap(both, cut_off_at):
-    """Perfetto cuts times off at whole ns, and drops slices that then overlap."""
+def test_stages_of_tiles_have_the_kind_of_their_work(matmul):
+    kinds = {event["name"]: event["cat"] for event in slices_of(matmul[1])}
+    assert kinds["TileToken/GEMM"] == "gemm"
+    assert kinds["TileToken/DMA_READ"] == kinds["TileToken/STORE"] == "memory"
+
+
+def test_there_is_a_slice_for_each_call_and_each_wait(both):
+    trace, events = both
+    calls = Counter()
+    for number in trace.commands.cmd[:].tolist():
+        command = trace.command(number)
+        times = (ps(command.t_issue), ps(command.t_resume))
+        calls[number, command.call, *times] += 1
+    found = Counter()
+    for event in slices_of(events, "call"):
+        args = event["args"]
+        found[args["cmd"], event["name"], args["start_ps"], args["end_ps"]] += 1
+    assert found == calls
+    waits = Counter()
+    for op, row in enumerate(trace.order.tolist()):
+        for _, reason, t0, t1, _ in trace.waits_of(row):
+            waits[op, reason, ps(t0), ps(t1)] += 1
+    found = Counter()
+    for event in slices_of(events, "wait"):
+        args = event["args"]
+        found[args["op"], event["name"], args["start_ps"], args["end_ps"]] += 1
+    assert found == waits
+
+
+def rounded(us):
+    return round(us * 1e3)
+
+
+def cut_off(us):
+    return int(us * 1e3)
+
+
+@pytest.mark.parametrize("to_ns", [rounded, cut_off])
+def test_slices_of_one_track_do_not_overlap_for_any_reader(both, to_ns):
+    """Readers round times to whole ns, or cut off; overlapping slices are dropped."""
     tracks = defaultdict(list)
     for event in of(both[1], "X"):
-        times = event["ts"], event["dur"]
-        if cut_off_at == "ps":
-            start, dur = map(ps, times)
-        else:
-            start, dur = (int(time * 1e3) for time in times)
-        tracks[event["pid"], event["tid"]].append((start, start + dur))
+        start = to_ns(event["ts"])
+        end = start + to_ns(event["dur"])
+        assert rounded(event["ts"] + event["dur"]) == end
+        tracks[event["pid"], event["tid"]].append((start, end))
     for slices in tracks.values():
         for (_, end), (start, _) in pairwise(slices):
             assert end <= start
+
+
+def test_no_thread_has_the_number_of_a_process(both):
+    threads = [e for e in both[1] if e["name"] == "thread_name"]
+    pids = {event["pid"] for event in both[1]}
+    tids = [event["tid"] for event in threads]
+    assert len(set(tids)) == len(tids)
+    assert not pids & set(tids)
 
 
 LANE_OP = st.tuples(
@@ -118,23 +181,22 @@ def test_ops_that_overlap_in_one_recorded_lane_get_lanes_of_their_own(
     assert len(slices) == len(ops)
     spans = defaultdict(list)
     for event in slices:
-        start = ps(event["ts"])
-        spans[event["tid"]].append((start, start + ps(event["dur"])))
+        start = ns(event["ts"])
+        spans[event["tid"]].append((start, start + ns(event["dur"])))
     for of_one_track in spans.values():
         assert all(end <= start for (_, end), (start, _) in pairwise(of_one_track))
 
 
-@pytest.mark.parametrize("below_1_ns", [0.0, 0.001, 0.999])
-def test_a_reader_that_cuts_off_below_1_ns_gets_the_ns_that_a_time_lies_in(below_1_ns):
-    ns = np.arange(100_000)
-    us = to_us(ns + below_1_ns)
-    np.testing.assert_array_equal(np.floor(us * 1e3), ns)
-    np.testing.assert_array_equal(np.rint(us * 1e6) - ns * 1000, below_1_ns * 1000)
+def test_a_reader_that_cuts_off_below_1_ns_gets_the_same_ns():
+    times = np.arange(100_000)
+    us = to_us(times)
+    np.testing.assert_array_equal(np.floor(us * 1e3), times)
+    np.testing.assert_array_equal(np.rint(us * 1e3), times)
 
 
 def test_an_arrow_goes_from_each_composite_through_the_stages_of_each_tile(both):
     trace, events = both
-    slices = {event["args"]["op"]: event for event in of(events, "X")}
+    slices = {event["args"]["op"]: event for event in slices_of(events)}
     by_place = defaultdict(list)
     composites = {}
     for event in slices.values():
@@ -143,12 +205,13 @@ def test_an_arrow_goes_from_each_composite_through_the_stages_of_each_tile(both)
             composites[event["args"]["cmd"]] = event
     tiles = defaultdict(list)
     for op, record in enumerate(trace.ops):
-        cmd = slices[op]["args"]["cmd"]
+        cmd = slices[op]["args"].get("cmd")
         if "tile_index" in record.params and cmd in composites:
             tiles[cmd, record.params["tile_index"]].append(op)
     arrows = defaultdict(list)
     for event in of(events, "s", "t", "f"):
-        arrows[event["id"]].append(event)
+        if event["cat"] == "tile":
+            arrows[event["id"]].append(event)
     found = []
     for arrow in arrows.values():
         assert [event["ph"] for event in arrow] == ["s", *"t" * (len(arrow) - 2), "f"]
@@ -167,6 +230,27 @@ def test_the_matmul_has_an_arrow_for_each_of_its_tiles(matmul):
     assert Counter(e["ph"] for e in of(matmul[1], "s", "f")) == {"s": 32, "f": 32}
 
 
+def test_a_message_has_an_arrow_from_what_sent_it_to_what_received_it(tmp_path):
+    trace = Trace.open(SHIPPED.with_name("ccl_allreduce.msgpack"))
+    events = exported(trace, tmp_path)
+    at = {}
+    for event in slices_of(events):
+        at[event["tid"], event["ts"], event["name"]] = event["args"]["op"]
+    arrows = defaultdict(list)
+    for event in of(events, "s", "f"):
+        assert event["cat"] == "message"
+        name = {"s": "ipcq_copy", "f": "ipcq_recv"}[event["ph"]]
+        arrows[event["id"]].append(at[event["tid"], event["ts"], name])
+    found = {receive: send for send, receive in arrows.values()}
+    wanted = {}
+    for op, record in enumerate(trace.ops):
+        if record.op_name == "ipcq_recv":
+            of_name = [trace.ops[held].op_name for held in record.dependency_ids]
+            wanted[op] = record.dependency_ids[of_name.index("ipcq_copy")]
+    assert len(wanted) == 62
+    assert found == wanted
+
+
 def test_processes_and_threads_stand_in_the_order_of_the_machine(matmul):
     _, events = matmul
     for kind in ("process", "thread"):
@@ -179,6 +263,7 @@ def test_processes_and_threads_stand_in_the_order_of_the_machine(matmul):
     assert in_order[:3] == ["sip0", "sip0 cube0 pe0", "sip0 cube0 pe1"]
     used = {(e["pid"], e["tid"]) for e in of(events, "X")}
     assert used == {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
+    assert in_order[-1] == COUNTERS_TITLE
 
 
 def test_counters_are_the_busy_share_of_the_busiest_links(matmul):

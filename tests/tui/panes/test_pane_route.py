@@ -350,7 +350,7 @@ def test_the_busier_a_link_the_hotter_its_colour(matmul):
         next(style for text, style in runs if text.strip() == f"{share:.1%}")
         for share in busy
     ]
-    assert colours == ["bad", "mark", "flight", "dim"]
+    assert colours == ["hot", "mark", "flight", "dim"]
     digits = {
         text: style for text, style in runs if text.isdigit() and style in colours
     }

@@ -1,0 +1,88 @@
+"""Why an op began when it did, and what began because of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from kernbench.replay.index import Index
+from kernbench.replay.moves import stages_beside
+
+_EFFECTS = 16
+"""Ops that waited for one, of which the first to begin is looked for."""
+_LEAST_NS = 0.5
+"""A wait that is worth a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """An op that another waited for, or that waited for it: its position, a short name
+    of the component that served it, its name, and its times (ns).
+    """
+
+    op: int
+    component: str
+    name: str
+    t0: float
+    t1: float
+
+
+@dataclass(frozen=True, slots=True)
+class Causes:
+    """What an op waited for and what waited for it; None: no op.
+
+    ``reason`` is what it waited longest for, for ``waited`` ns, at ``node``; empty
+    where it waited for nothing.
+    """
+
+    op: int
+    t0: float
+    reason: str
+    waited: float
+    node: str
+    cause: Linked | None
+    effect: Linked | None
+
+
+def causes_of(index: Index, op: int | None) -> Causes:
+    """The causes of the op at a position; of none before the first."""
+    if op is None or op < 0:
+        return Causes(-1, 0.0, "", 0.0, "", None, None)
+    trace = index.trace
+    row = index.ops.row_of(op)
+    before, after = stages_beside(index, op)
+    holders = np.append(trace.position[trace.deps(row)], before).astype(np.int64)
+    cause = None
+    if len(holders):
+        cause = int(holders[index.ops.ends(holders).argmax()])
+    reason = ""
+    node = ""
+    waited = 0.0
+    for where, why, t0, t1, holder in trace.waits_of(row):
+        if t1 - t0 > max(waited, _LEAST_NS):
+            waited = t1 - t0
+            reason = why
+            node = where
+            if holder >= 0 and cause is None:
+                cause = int(trace.position[holder])
+    some = np.array([*islice(trace.effects(row), _EFFECTS)], np.int64)
+    waiters = np.append(trace.position[some], after).astype(np.int64)
+    effect = None
+    if len(waiters):
+        effect = int(waiters[index.ops.starts(waiters).argmin()])
+    start = index.ops.time(op)
+    return Causes(
+        op, start, reason, waited, node, _linked(index, cause), _linked(index, effect)
+    )
+
+
+def _linked(index: Index, op: int | None) -> Linked | None:
+    if op is None:
+        return None
+    (name,) = index.slices.names.of(np.array([index.ops.row_of(op)]))
+    node = index.ops.component(op)
+    assert node is not None
+    component = index.ops.label(node, 4).replace("pe_", "")
+    return Linked(op, component, name, index.ops.time(op), float(index.ops.ends(op)))

@@ -1,0 +1,1 @@
+"""What ``kernbench`` is as a program of a shell: help, options, completion, endings."""
