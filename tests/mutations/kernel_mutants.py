@@ -474,8 +474,7 @@ def wait_late(source: Source) -> Iterator[Mutation]:
             wait = f"; {whose}.wait({awaited.id})"
             edits = (source.replaced(statement, "pass"), source.after(use, wait))
             made = made_at(source, call, awaited)
-            lines = (use.lineno, *made, call.lineno, use.end_lineno)
-            yield Mutation(edits, lines)
+            yield Mutation(edits, (*lines_of(use), *made, call.lineno))
     for call, whose in source.calls("load"):
         statement = source.parent(call)
         if not isinstance(statement, ast.Assign) or keyword(call, "wait") is not None:
@@ -485,7 +484,12 @@ def wait_late(source: Source) -> Iterator[Mutation]:
         if use is not None:
             wait = source.after(use, f"; {whose}.wait({name})")
             edits = (*not_waited(source, call), wait)
-            yield Mutation(edits, (use.lineno, call.lineno, use.end_lineno))
+            yield Mutation(edits, (*lines_of(use), call.lineno))
+
+
+def lines_of(statement: ast.stmt) -> range:
+    """The lines of a statement, the first one first."""
+    return range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
 
 
 def first_use(statements: Iterable[ast.stmt], name: str) -> ast.stmt | None:

@@ -225,11 +225,14 @@ def colours_of(cell, defaults: tuple[str, str]) -> tuple[str, str]:
 
 
 def illegible(terminal: Terminal, defaults: tuple[str, str]) -> dict:
-    """Pairs of colours with a contrast below 3, and a character that has them."""
+    """Pairs of colours with a contrast below 3, and a character that has them.
+
+    Block elements are no text: they are a ground of which a part of a cell is filled.
+    """
     characters: dict[tuple[str, str], str] = {}
     for row in terminal.screen.buffer.values():
         for cell in row.values():
-            if cell.data.strip():
+            if cell.data.strip() and not "\u2581" <= cell.data <= "\u2595":
                 characters[colours_of(cell, defaults)] = cell.data
     return {pair: text for pair, text in characters.items() if contrast(*pair) < 3}
 

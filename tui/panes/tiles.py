@@ -58,6 +58,8 @@ does.
 
 _WAITED = 22
 """Columns right of the chart, for how long a tile waited and for what."""
+_ROWS_ABOVE = 2
+"""Rows above the cursor's composite, if all of its tiles are in view."""
 _LEAST_NS = 1e-3
 """The shortest time that a chart spans."""
 _LEAST_CHART = 8
@@ -203,7 +205,12 @@ class TilesPane(BasePane[TilesState]):
         if content is None:
             return state
         room = frame.height - _HEADER
-        rows = state.rows.settled(content.listing.total, room, content.here)
+        rows = state.rows
+        if rows.pick is None and content.outline.tiles < room - _ROWS_ABOVE:
+            # An open composite stays at its lines when the next one is opened.
+            first = content.listing.row_of(content.outline.place)
+            rows = replace(rows, top=first - _ROWS_ABOVE)
+        rows = rows.settled(content.listing.total, room, content.here)
         return replace(state, rows=rows)
 
     def _content(

@@ -86,6 +86,8 @@ _EDGE = 1 / 50
 _PANS = 8
 """How many steps of panning move the window by its own length."""
 
+_ROWS_ABOVE = 2
+"""Rows above the cursor's group, which is as high as that of others."""
 _LEAST_LABEL = 16
 """Columns of the names of rows, where there is room."""
 _HEADER = 2
@@ -175,9 +177,9 @@ class _Table:
         return _HEADER + len(self.pinned)
 
     def top_around(self, top: int, room: int) -> int:
-        """The first row to show in so many lines, so that those of the cursor's group
-        stand in the middle: then they stay where they are when the cursor goes on to
-        the same group elsewhere. Without a cursor, or a group, it is ``top``.
+        """The first row to show in so many lines, so that the cursor's group stands at
+        the same lines wherever it is: then few cells are another when the cursor goes
+        on to a group like it. Without a cursor, or a group, it is ``top``.
         """
         if self.here is None or len(self.shown) <= room:
             return top
@@ -189,7 +191,7 @@ class _Table:
             end += 1
         if end - first > room or not self.shown[first].group:
             return top
-        return first - (room - (end - first)) // 2
+        return first - _ROWS_ABOVE
 
     def in_view(self, rows: Rows) -> tuple[Branch, ...]:
         """The rows that are drawn, from top to bottom."""

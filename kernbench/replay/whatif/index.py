@@ -8,13 +8,13 @@ alone. Nothing is simulated: a re-run proves it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from kernbench.common.arrays import Floats
-from kernbench.common.exact_time import TICK_NS
+from kernbench.common.exact_time import SAME_NS, TICK_NS
 from kernbench.common.progress import (
     Progress,
     computed_beside,
@@ -73,6 +73,10 @@ _OTHER_ORDER = (
 _NO_LINE = (
     "past it the end does not come later by as much as the op does, since others are "
     "served in another order"
+)
+
+_LESS_MOVES = (
+    "a shorter delay moves the end, since others are then served in another order"
 )
 
 OF_LINKS = (
@@ -239,14 +243,19 @@ class WhatIfIndex:
         turns = self._turns
         each = forwards(stage(progress, 0.2, 1.0))
 
-        @cache
+        tried: dict[float, float] = {}
+
         def moved(ns: float) -> float:
             """By how much the end comes later."""
-            return turns.end_if(Late(node, ns), each) - turns.end
+            if ns not in tried:
+                tried[ns] = turns.end_if(Late(node, ns), each) - turns.end
+            return tried[ns]
 
         ns = tried_out(moved, told)
         if not turns.explains:
             return Slack(ns, False, _OTHER_ORDER)
+        if any(late > SAME_NS for less, late in tried.items() if less < ns):
+            return Slack(ns, False, _LESS_MOVES)
         if not uses_up(moved, ns):
             return Slack(ns, False, _NO_LINE)
         return Slack(ns, True, "")

@@ -130,5 +130,19 @@ def test_slack_before_a_jump_is_found_near_it():
     assert tried_out(moved, 240.0) == pytest.approx(77, abs=0.5)
 
 
+def test_slack_is_looked_for_anew_where_more_of_it_lets_the_end_be():
+    def moved(ns):
+        return 5.0 if 20 <= ns < 26 else max(0.0, ns - 60.0)
+
+    assert tried_out(moved, 15.0) == 60
+
+
+def test_slack_behind_a_jump_is_what_moves_the_end_with_the_op():
+    def moved(ns):
+        return -3.0 if ns < 100 else ns - 104.0
+
+    assert tried_out(moved, 99.0) == 104
+
+
 def test_what_never_moves_the_end_has_some_slack_all_the_same():
     assert tried_out(lambda ns: 0.0, 5.0) >= 5
