@@ -123,7 +123,7 @@ def test_an_unknown_page_is_one_error_that_lists_the_pages():
 
 
 def test_the_pages_are_looked_for_in_the_wheel():
-    script = (ROOT / ".ci" / "run").read_text()
+    script = (ROOT / ".ci" / "dists").read_text()
     assert "kernbench/docs/architecture.md" in script
 
 
