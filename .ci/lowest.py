@@ -10,8 +10,15 @@ import tomllib
 from pathlib import Path
 
 EXTRAS = ("parquet", "serve")
-FIRST_WHEELS: dict[tuple[int, int], dict[str, str]] = {}
-"""By the version of Python."""
+FIRST_WHEELS = {
+    (3, 13): {
+        "msgpack": "1.1.0",
+        "numpy": "2.1.0",
+        "pyarrow": "18.0.0",
+        "pyyaml": "6.0.2",
+    }
+}
+"""By the version of Python, of packages whose floor has none for it."""
 
 project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
 requirements = list(project["dependencies"])

@@ -234,28 +234,38 @@ def rerun(
 @json_option
 def list_benches(as_json: bool) -> None:
     """List the shipped benches and their parameters."""
-    from kernbench.benches import FAULTS, SHIPPED
+    from kernbench.benches import FAULTS, SHIPPED, SLOW, TUTORIALS
     from kernbench.replay.plain import as_data
     from kernbench.runtime_api.registry import BENCHES
 
-    benches = [BENCHES[name] for name in (*SHIPPED, *FAULTS)]
+    parts = {
+        "": SHIPPED,
+        "As in the tutorials of Triton:": TUTORIALS,
+        "Right, but slow on purpose:": SLOW,
+        "Wrong on purpose:": FAULTS,
+    }
     if as_json:
         rows = [
             {
-                "name": bench.name,
-                "description": bench.description,
-                "is_fault": bench.is_fault,
-                "params": dict(bench.params),
+                "name": name,
+                "description": BENCHES[name].description,
+                "kind": BENCHES[name].kind,
+                "params": dict(BENCHES[name].params),
             }
-            for bench in benches
+            for names in parts.values()
+            for name in names
         ]
         say(json_text(as_data({"benches": rows})))
         return
-    for bench in benches:
-        params = " ".join(
-            f"{k}={'all' if v is None else v}" for k, v in bench.params.items()
-        )
-        say(f"{bench.name:<21} {bench.description}\n{'':<21} {params}")
+    for heading, names in parts.items():
+        if heading:
+            say(f"\n{heading}")
+        for name in names:
+            bench = BENCHES[name]
+            params = " ".join(
+                f"{k}={'all' if v is None else v}" for k, v in bench.params.items()
+            )
+            say(f"{name:<21} {bench.description}\n{'':<21} {params}")
 
 
 @main.command(examples=("kernbench new my_kernel.py",))

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
@@ -41,6 +43,37 @@ class Program(click.Command):
 def say(text: str, err: bool = False) -> None:
     """Print lines; all that is printed goes through here, but for pages of ours."""
     click.echo(visible_text(text), err=err)
+
+
+@contextmanager
+def shown_share(what: str) -> Iterator[Callable[[float], None]]:
+    """What is given the share that is done of some work, 0 to 1, and shows it.
+
+    It is a line of stderr, written once a second and wiped at the end; nothing is shown
+    of work that takes less, nor where stderr is no terminal.
+    """
+    if not sys.stderr.isatty():
+        yield _show_nothing
+        return
+    shown = time.monotonic()
+
+    def show(done: float) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        if now - shown >= 1:
+            shown = now
+            with suppress(OSError):  # a terminal that is gone ends no work
+                click.echo(f"\r{what} {done:.0%}\033[K\r", err=True, nl=False)
+
+    try:
+        yield show
+    finally:
+        with suppress(OSError):
+            click.echo("\r\033[K", err=True, nl=False)
+
+
+def _show_nothing(done: float) -> None:
+    """Takes a share that nobody sees."""
 
 
 def drop_stdout() -> None:

@@ -2,10 +2,14 @@
 bad input.
 """
 
+import gzip
+import io
 import json
+import lzma
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,11 +17,13 @@ from click.testing import CliRunner
 from pace import first_fast
 
 from kernbench.cli import main
+from kernbench.console import shown_share
 from kernbench.replay import ReplaySession, questions
 from kernbench.replay.commands import OPS, listed
 from kernbench.replay.text import as_text
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
+from kernbench.trace.export import EXPORTERS
 
 TRACES = Path(__file__).parents[1] / "traces"
 MATMUL, RACE = (
@@ -25,6 +31,11 @@ MATMUL, RACE = (
     str(TRACES / "fault_missing_wait.msgpack"),
 )
 SMALL = {"m": 32, "k": 32, "n": 32, "pes": 1}
+
+
+def zstd(data):
+    pyarrow = pytest.importorskip("pyarrow")
+    return pyarrow.compress(data, codec="zstd", asbytes=True)
 
 
 def kernbench(*args):
@@ -235,6 +246,87 @@ def test_export_writes_another_format(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "name", [name for name, row in EXPORTERS.items() if row.makes == "file"]
+)
+def test_a_dash_writes_an_export_of_one_file_to_stdout(tmp_path, name):
+    out = tmp_path / "out"
+    assert kernbench("trace", "export", MATMUL, name, "-o", str(out)).exit_code == 0
+    for words in (["-o", "-"], ["-"]):
+        result = kernbench("trace", "export", MATMUL, name, *words)
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert result.stdout_bytes == out.read_bytes()
+
+
+def test_a_folder_is_replaced_by_force_and_only_if_it_is_an_export(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    words = ("trace", "export", MATMUL, "csv", "-o", "out")
+    assert kernbench(*words).exit_code == 0
+    kept = Path("out/ops.csv").read_bytes()
+    Path("out/ops.csv").write_text("old")
+    refused = kernbench(*words)
+    assert refused.exit_code != 0
+    assert "exists already, and --force replaces a folder of exp" in refused.stderr
+    assert Path("out/ops.csv").read_text() == "old"
+    assert kernbench(*words, "--force").exit_code == 0
+    assert Path("out/ops.csv").read_bytes() == kept
+    Path("out/mine.txt").write_text("mine")
+    refused = kernbench(*words, "--force")
+    assert refused.exit_code != 0
+    assert "mine.txt in it is no file of this format" in refused.stderr
+    assert Path("out/mine.txt").read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_no_export_replaces_the_trace_that_it_is_of(tmp_path):
+    path = tmp_path / "matmul.msgpack"
+    path.write_bytes(Path(MATMUL).read_bytes())
+    result = kernbench("trace", "export", str(path), "perfetto", "-o", str(path))
+    assert result.exit_code != 0
+    assert "it is the trace itself" in result.stderr
+    assert path.read_bytes() == Path(MATMUL).read_bytes()
+
+
+def test_an_export_says_on_a_terminal_how_far_it_is(monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    clock = iter([0.0, 0.5, 2.0, 2.5])
+    monkeypatch.setattr("kernbench.console.time.monotonic", lambda: next(clock))
+    with shown_share("export") as progress:
+        for done in (0.1, 0.255, 0.9):
+            progress(done)
+    assert terminal.getvalue() == "\rexport 26%\033[K\r\r\033[K"
+
+
+def test_a_command_on_a_trace_reports_its_progress(monkeypatch):
+    shares = []
+
+    @contextmanager
+    def shown(name):
+        yield shares.append
+
+    monkeypatch.setattr("kernbench.shell.trace.shown_share", shown)
+    for name, *words in (["verify"], ["export", "konata", "-"], ["stalls"]):
+        shares.clear()
+        assert kernbench("trace", name, MATMUL, *words).exit_code == 0
+        assert shares
+
+
+@pytest.mark.parametrize(
+    ("compress", "remedy"),
+    [(gzip.compress, "gunzip -k"), (lzma.compress, "unxz -k"), (zstd, "unzstd")],
+)
+def test_a_compressed_trace_is_refused_with_how_to_open_it(tmp_path, compress, remedy):
+    path = tmp_path / "matmul.msgpack.xx"
+    path.write_bytes(compress(Path(MATMUL).read_bytes()))
+    result = kernbench("trace", "info", str(path))
+    assert result.exit_code != 0
+    assert f"it is compressed; `{remedy} {path}`" in result.stderr
+
+
+@pytest.mark.parametrize(
     ("args", "code", "parts"),
     [
         (["fly", "--help"], 2, ["unknown command 'fly'; help lists all"]),
@@ -254,7 +346,9 @@ def test_export_writes_another_format(tmp_path):
         (["route", MATMUL, "--op", "x"], 2, ["--op"]),
         (["route", MATMUL, "--op", "9999"], 2, ["no op 9999"]),
         (["export", MATMUL, "pdf", "out"], 2, ["'pdf'", "perfetto, pftrace, parquet"]),
-        (["export", MATMUL, "perfetto"], 2, ["export: takes FORMAT OUT, got perfetto"]),
+        (["export", MATMUL, "perfetto"], 2, ["export: takes FORMAT OUT [force], got"]),
+        (["export", MATMUL, "perfeto", "x"], 2, ["did you mean perfetto?"]),
+        (["export", MATMUL, "csv", "-o", "-"], 2, ["writes a folder", "perfetto, pf"]),
         (["export", MATMUL, "perfetto", "."], 2, ["cannot export to ."]),
         (["export", MATMUL, "csv", "no/such/out"], 2, ["cannot export to no/such/out"]),
         (["cut", MATMUL, "--from", "soon", "-o", "out"], 2, ["'soon'"]),

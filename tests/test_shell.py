@@ -304,7 +304,7 @@ def test_list_as_json_has_every_bench_with_its_parameters():
     (matmul,) = (row for row in rows if row["name"] == "matmul")
     assert matmul["params"]["m"] == 256
     assert matmul["description"]
-    assert not matmul["is_fault"]
+    assert matmul["kind"] == "bench"
 
 
 def test_info_as_json_has_what_the_text_has():

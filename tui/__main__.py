@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kernbench.replay import ReplaySession
     from kernbench.trace.frames import OnFrame
     from tui.app import KernbenchApp
+    from tui.follow import RunFile
 
 THEME_NAMES = tuple(THEMES)
 _DEMO = "matmul.msgpack"
@@ -58,6 +59,9 @@ _COMMENT = re.compile(r"^\s*#.*|\s#\s.*|\s#$")
 )
 @click.option("--ascii", "plain", is_flag=True, help="Draw with ASCII characters only.")
 @click.option(
+    "--follow", is_flag=True, help="Show a run while it goes on and writes FILE."
+)
+@click.option(
     "--serve",
     is_flag=False,
     flag_value="",
@@ -78,6 +82,7 @@ def main(
     script: str | None,
     op: int | None,
     plain: bool,
+    follow: bool,
     serve: str | None,
     theme: str | None,
     info: bool,
@@ -96,22 +101,29 @@ def main(
             path = demo_path()
         driver = named_driver(os.environ)
         ascii_only = plain
-        if not driver:
+        colours = theme
+        if driver:  # TERM and the locale say nothing of where that draws
+            colours = theme or "dark"
+        else:
             ascii_only = plain or not utf8_locale(os.environ)
+        if follow and (path is None or script is not None):
+            raise click.UsageError("--follow shows a run: it takes FILE, no --script")
         if info:
             say("\n".join(info_lines(os.environ)))
         elif serve is not None:
             if script is not None:
                 raise click.UsageError("--serve shows a screen, --script has none")
-            serve_screen(serve, path, op, plain, theme)
+            serve_screen(serve, path, op, plain, follow, theme)
         elif script is None and (driver or is_terminal(os.environ)):
-            show(path, op, ascii_only, chosen(theme, os.environ))
+            show(path, op, ascii_only, follow, chosen(colours, os.environ))
         elif path is None:
             say(_USAGE, err=True)
             sys.exit(2)
         elif script is not None:
             run_script(open_session(path, op), script)
         else:
+            if follow:
+                path = file_of_run(path).now
             print_screen(open_session(path, op), path.name, ascii_only)
             say(_HINT, err=True)
         sys.stdout.flush()
@@ -130,6 +142,7 @@ def serve_screen(
     path: Path | None,
     op: int | None,
     ascii_only: bool,
+    follow: bool,
     theme: str | None,
 ) -> None:
     """Show the program in browsers, until Ctrl+C.
@@ -142,7 +155,7 @@ def serve_screen(
         path = Path(port_text)
         port_text = ""
     if path is not None:
-        expect_trace(path)
+        expect_trace(file_of_run(path).now if follow else path)
     from tui.serve import DEFAULT_PORT, parse_port, serve
 
     port = DEFAULT_PORT
@@ -154,6 +167,8 @@ def serve_screen(
         arguments += ["--op", str(op)]
     if ascii_only:
         arguments.append("--ascii")
+    if follow:
+        arguments.append("--follow")
     if theme is not None:
         arguments += ["--theme", theme]
     if path is not None:
@@ -169,16 +184,32 @@ def expect_trace(path: Path) -> None:
     FrameFile(path, scan=False)
 
 
+def file_of_run(path: Path) -> RunFile:
+    """The file of a run that goes on; KernbenchError if there is none."""
+    from tui.follow import RunFile
+
+    return RunFile(path)
+
+
 def show(
-    path: Path | None, op: int | None, ascii_only: bool, theme: str = "dark"
+    path: Path | None,
+    op: int | None,
+    ascii_only: bool,
+    follow: bool,
+    theme: str,
 ) -> None:
     """Run the program on the terminal, then end the process.
 
     Without a path the user picks a trace. A bad file raises KernbenchError before the
     screen is taken; in a browser, where nobody would see that, the program says so
-    where a trace is picked. At the end no thread that still computes is waited for.
+    where a trace is picked. With ``follow`` a run writes the file. At the end no thread
+    that still computes is waited for.
     """
     in_browser = bool(named_driver(os.environ))
+    run = None
+    if path is not None and follow:
+        run = file_of_run(path)
+        path = run.now
     if path is not None and not in_browser:
         expect_trace(path)
     from tui import lifecycle
@@ -192,15 +223,21 @@ def show(
     def read(path: Path, on_frame: OnFrame) -> ReplaySession:
         return open_session(path, op, on_frame)
 
-    app = OpeningApp(
-        path,
-        paths,
-        read,
-        ascii_only,
-        stay=op is not None,
-        offer_others=in_browser,
-        theme=theme,
-    )
+    stay = op is not None
+    if run is not None:
+        from tui.follow import FollowingApp
+
+        app: OpeningApp = FollowingApp(run, read, ascii_only, stay, theme)
+    else:
+        app = OpeningApp(
+            path,
+            paths,
+            read,
+            ascii_only,
+            stay,
+            offer_others=in_browser,
+            theme=theme,
+        )
     code = lifecycle.run(app)
     with suppress(OSError):  # the terminal may be gone; the exit code says so
         if app.failure:

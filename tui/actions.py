@@ -141,6 +141,7 @@ ACTIONS: tuple[Action, ...] = (
     _move("begin", "F", "to the first stage of this tile", FIRST()),
     _move("first", "g", "first op", GOTO(op=0)),
     _move("last", "G", "last op", GOTO(op="end")),
+    _move("live", "L", "stay on the end of a run that goes on", Own("live")),
     _move("widen", "u", "widen the focus: PE, cube, SIP, machine", WIDEN(n=1)),
     _move("narrow", "d", "narrow the focus", WIDEN(n=-1)),
     _move("mark", "m", "set a mark: m and a letter", Own("letter", ("mark",))),
@@ -212,6 +213,7 @@ ACTIONS: tuple[Action, ...] = (
         ToPane(Pin()),
     ),
     _program("yank", "y", "copy the pane as text", Own("yank")),
+    _program("shell", "!", "copy the shell command of what was done", Own("shell")),
     _program("reload", "R", "read the file again, keep the cursor", Own("reload")),
     _program("redraw", "ctrl+l", "redraw the screen", Own("redraw")),
     _program("suspend", "ctrl+z", "suspend; fg comes back", Own("suspend")),
@@ -264,6 +266,13 @@ class Opened:
     file: Annotated[str | None, Reader("FILE", extent="line")] = None
 
 
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """A file to write the script to; without one it is shown."""
+
+    file: Annotated[str | None, Reader("FILE", extent="line")] = None
+
+
 SEARCH = Command(
     "search",
     "screen",
@@ -278,4 +287,5 @@ PROVE = Command(
     "prove", "screen", "run again, changed as claimed: predicted and real", Claimed
 )
 OPEN = Command("open", "screen", "another trace in place of this one", Opened)
-SCREEN_COMMANDS = (SEARCH, FILTER, RELOAD, PROVE, OPEN)
+LOG = Command("log", "screen", "what was done as a script, or write it", Logged)
+SCREEN_COMMANDS = (SEARCH, FILTER, RELOAD, PROVE, OPEN, LOG)

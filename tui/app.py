@@ -9,11 +9,11 @@ import os
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
 from textual.app import SystemCommand
-from textual.command import CommandInput
+from textual.command import CommandInput, DiscoveryHit, Hit, Hits, Provider
 from textual.screen import Screen
 from textual.theme import BUILTIN_THEMES, Theme
 
@@ -45,6 +45,36 @@ def _textual_theme(theme: themes.Theme) -> Theme:
     )
 
 
+class Words(Provider):
+    """Finds actions and commands that have every typed word in them, as it is typed;
+    those that have all of it as one first.
+    """
+
+    async def discover(self) -> Hits:
+        """All of them."""
+        for row in self.app.get_system_commands(self.screen):
+            yield DiscoveryHit(row.title, row.callback, help=row.help)
+
+    async def search(self, query: str) -> Hits:
+        """Those with the words in their name first, each in the order of the table."""
+        words = query.lower().split()
+        for place, row in enumerate(self.app.get_system_commands(self.screen)):
+            title = row.title.lower()
+            if " ".join(words) in title:
+                score = 3.0 - place * _A_PLACE
+            elif all(word in title for word in words):
+                score = 2.0 - place * _A_PLACE
+            elif all(word in f"{title} {row.help.lower()}" for word in words):
+                score = 1.0 - place * _A_PLACE
+            else:
+                continue
+            yield Hit(score, row.title, row.callback, help=row.help)
+
+
+_A_PLACE = 1e-4
+"""By which a row is less wanted than the one before it."""
+
+
 class Palette(SteadyPalette):
     """Textual's command palette, with a cursor that does not blink."""
 
@@ -64,6 +94,7 @@ class KernbenchApp(TerminalApp):
     debugger: DebuggerScreen
 
     CSS_PATH = "app.tcss"
+    COMMANDS: ClassVar[set[Any]] = {Words}
 
     def __init__(
         self,
@@ -114,14 +145,14 @@ class KernbenchApp(TerminalApp):
     def screen_of(self, session: ReplaySession) -> DebuggerScreen:
         """Return a new screen on a session, and note the hash of its trace."""
         # Heavy, so not imported before the first frame.
-        from tui.draw import ASCII, UNICODE, use_theme
+        from tui.draw import ASCII, UNICODE, use_theme, without_colours
         from tui.screens.debugger import DebuggerScreen
 
         use_theme(self.colours)
         self.opened = session.trace.fingerprint()
         glyphs = ASCII if self.ascii_only else UNICODE
         if self.colours.name == "none":
-            glyphs = glyphs._replace(coloured=False)
+            glyphs = without_colours(glyphs)
         return DebuggerScreen(session, self.trace_name, glyphs, self.keymap)
 
     async def on_event(self, event: events.Event) -> None:
@@ -176,6 +207,15 @@ class KernbenchApp(TerminalApp):
         self.came_from = self.debugger.desk.index.trace.path
         self.trace_name = session.trace.path.name
         self.reopen(session)
+
+    @property
+    def run_note(self) -> str:
+        """A word for how a run stands that goes on; empty: none is followed."""
+        return ""
+
+    def stay_on_end(self) -> str:
+        """Stay on the last op of a run that goes on; why not, if so."""
+        return "no run is followed: kernbench-tui --follow FILE does"
 
     def action_command_palette(self) -> None:
         """Open the palette."""

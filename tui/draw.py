@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from rich.segment import Segment
@@ -47,6 +48,7 @@ class Glyphs(NamedTuple):
     edge: str = "▏"  # where a slice begins
     ends: str = "▌▐"  # around the slice of the cursor
     thin_ends: str = "▎▕"  # around those that it is linked to
+    dots: str = "┈"  # of a line where something waits
     fold: str = "▾▸"  # of a group that is open, and folded
     coloured: bool = True  # slices have grounds; else they stand in brackets
 
@@ -69,8 +71,14 @@ ASCII = Glyphs(
     "|",
     "[]",
     "<>",
+    ".",
     "-+",
 )
+
+
+def without_colours(glyphs: Glyphs) -> Glyphs:
+    """The same characters, for slices in brackets."""
+    return Glyphs(*glyphs[:-1], coloured=False)
 
 
 def strip(line: Sequence[Run], width: int) -> Strip:
@@ -80,9 +88,10 @@ def strip(line: Sequence[Run], width: int) -> Strip:
     """
     shown = [(visible(text), style) for text, style in line]
     rest = (" " * max(width - length(shown), 0), "")
-    merged = groupby((run for run in (*shown, rest) if run[0]), key=lambda run: run[1])
+    styled = [(text, STYLES[style]) for text, style in (*shown, rest) if text]
     segments = [
-        Segment("".join(t for t, _ in runs), STYLES[style]) for style, runs in merged
+        Segment("".join(text for text, _ in runs), style)
+        for style, runs in groupby(styled, key=itemgetter(1))
     ]
     return Strip(segments).adjust_cell_length(width, STYLES[""])
 

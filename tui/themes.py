@@ -23,10 +23,10 @@ CLASS_STYLES = "GMRWFSHC?"
 """The letters of the classes of ops, each the name of a style: its ground and ink."""
 
 _DARK = """
-paper #10161d 233  ink #dfe5ec 254  dim #8b96a3 246  rule #55626f 240
+paper #10161d 233  ink #dfe5ec 254  dim #8b96a3 246  rule #616e7b 242
 title #a9bccd 250  lit #6cb8f0 75   mark #f0c674 222 white #ffffff 231
 alarm #ff5f66 203  on_bad #14080b 16   bad #ff5f66 203  on_lit #10161d 233
-busy #3f83b5 67    busy2 #5fb0ea 75  hot #f5cf62 221
+busy #3f83b5 67    busy2 #5fb0ea 75  hot #d9b45b 179
 off #242c35 236    off2 #2c3540 237  off_ink #8b96a3 246
 heat0 #41658c 60   heat1 #4a7bab 67  heat2 #5f93c3 68  heat3 #83add0 110
 heat4 #b3b7b0 145  heat5 #d3b274 179 heat6 #ecad3a 214 heat7 #ffb000 220
@@ -42,7 +42,7 @@ C #2f3641 236      C2 #3c4450 238    c #939db0 247
 ? #4b433b 239      ?2 #574d43 240     ?- #b0a498 144
 """
 _LIGHT = """
-paper #fbfcfd 231  ink #1c232b 234   dim #5a6672 240   rule #a4afba 248
+paper #fbfcfd 231  ink #1c232b 234   dim #5a6672 240   rule #86919c 245
 title #33506b 24   lit #0f62b0 25    mark #8a5a00 94   white #000000 16
 alarm #c8003a 161  on_bad #ffffff 231  bad #c8003a 161  on_lit #ffffff 231
 busy #5b9bd0 68    busy2 #1f6fb8 25  hot #a85400 130
@@ -62,12 +62,12 @@ C #e4e8ed 254      C2 #d3d9e0 251    c #5f6874 242
 """
 _TERMINAL = """
 paper default      ink default       dim default       rule bright_black
-title cyan         lit bright_blue   mark bright_yellow white bright_white
+title default      lit bright_blue   mark magenta      white default
 alarm bright_red   on_bad black         bad bright_red   on_lit black
-busy blue          busy2 bright_blue hot yellow
+busy bright_blue   busy2 bright_blue hot magenta
 off bright_black   off2 bright_black off_ink white
-heat0 blue         heat1 blue        heat2 bright_blue heat3 bright_blue
-heat4 white        heat5 yellow      heat6 yellow      heat7 bright_yellow
+heat0 bright_blue  heat1 bright_blue heat2 bright_blue heat3 bright_blue
+heat4 bright_black heat5 bright_black heat6 magenta    heat7 magenta
 class_ink black
 R bright_blue      R2 blue           r bright_blue  R2ink bright_white
 W bright_cyan      W2 cyan           w bright_cyan
@@ -99,6 +99,8 @@ class Theme:
         return bool(self.colours)
 
 
+_DEFAULT = "default"
+"""The terminal's own paper, or ink."""
 XTERM: dict[str, int] = {}
 """By "#rrggbb" the number of the colour that stands for it where there are 256."""
 
@@ -127,12 +129,19 @@ def _styles(colours: Mapping[str, str]) -> dict[str, Style]:
     def on(ground: str, ink: str, bold: bool = False) -> Style:
         return Style(color=colours[ink], bgcolor=colours[ground], bold=bold or None)
 
+    is_own = colours["paper"] == _DEFAULT
+
     def slices(ground: str, edge: str, ink: str) -> dict[str, Style]:
+        pointed = "white"
+        if is_own or ground == "bad":  # lighter inks may be too near to the ground
+            pointed = ink
+        if is_own:
+            edge = ink
         return {
             ground: on(ground, ink),
             f"{ground}<": on(ground, edge),
             f"{ground}>": on("paper", ground),
-            f"{ground}*": on(ground, "white", bold=True),
+            f"{ground}*": on(ground, pointed, bold=True),
         }
 
     plain = on("paper", "ink")
@@ -150,7 +159,7 @@ def _styles(colours: Mapping[str, str]) -> dict[str, Style]:
         "mark": on("paper", "mark", bold=True),
         "cursor": on("paper", "white", bold=True),
         "alarm": on("paper", "alarm", bold=True),
-        "hot": on("paper", "hot", bold=True),
+        "hot": on("paper", "hot"),
         "busy": on("paper", "busy"),
         "busy2": on("paper", "busy2"),
         **slices("bad", "on_bad", "on_bad"),
@@ -164,7 +173,6 @@ def _styles(colours: Mapping[str, str]) -> dict[str, Style]:
         if small == letter:
             small = f"{letter}-"
         styles[small] = on("paper", small)
-        styles[f"{letter}|"] = on("class_ink", letter, bold=True)
         for ground in (letter, f"{letter}2"):
             ink = f"{ground}ink"
             if ink not in colours:

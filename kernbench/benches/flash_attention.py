@@ -18,40 +18,30 @@ LOWEST = -1e30
 """Below every score, and finite: no inf - inf can come."""
 
 
-def attention_kernel(
-    q_ptr: Any,
-    k_ptr: Any,
-    v_ptr: Any,
-    o_ptr: Any,
-    n: int,
-    d: int,
-    grid: Grid,
-    block: int,
-    tl: Any,
-) -> None:
-    """One PE's queries against the ``n`` keys of its head, ``block`` at a time."""
-    dtype = q_ptr.dtype
-    row_bytes = d * q_ptr.itemsize
-    rows = grid.rows(grid.cubes * n, tl)
-    q = tl.load(q_ptr + rows.start * row_bytes, (len(rows), d), dtype)
-    top = tl.full((len(rows), 1), LOWEST, "f32")
-    total = tl.zeros((len(rows), 1), "f32")
-    out = tl.zeros((len(rows), d), "f32")
-    for low in range(0, n, block):
-        at = (grid.cube(tl) * n + low) * row_bytes
-        shape = (min(block, n - low), d)
+def attention_kernel(q: Any, k: Any, v: Any, o: Any, block: int, tl: Any) -> None:
+    """One PE's queries against the keys of its head, ``block`` at a time."""
+    queries, features = tl.own(q)
+    keys, _ = tl.own(k)
+    query = tl.load(q)
+    top = tl.full((len(queries), 1), LOWEST, "f32")
+    total = tl.zeros((len(queries), 1), "f32")
+    out = tl.zeros((len(queries), len(features)), "f32")
+    for low in keys[::block]:
+        part = slice(low, min(low + block, keys.stop))
         with tl.scope():
-            k = tl.load(k_ptr + at, shape, dtype)
-            v = tl.cast(tl.load(v_ptr + at, shape, dtype), "f32")
-            score = tl.dot(q, tl.transpose(k), out_dtype="f32") * d**-0.5
+            key = tl.load(k[part])
+            value = tl.cast(tl.load(v[part]), "f32")
+            score = (
+                tl.dot(query, tl.trans(key), out_dtype="f32") * len(features) ** -0.5
+            )
             higher = tl.maximum(top, tl.max(score, axis=1, keepdims=True))
             weight = tl.exp(score - higher)
             fade = tl.exp(top - higher)
             tl.fma(total, fade, tl.sum(weight, axis=1, keepdims=True), out=total)
             tl.mul(out, fade, out=out)
-            tl.dot(weight, v, acc=out)
+            tl.dot(weight, value, acc=out)
             tl.maximum(top, higher, out=top)
-    tl.store(o_ptr + rows.start * row_bytes, tl.cast(out / total, dtype))
+    tl.store(o, tl.cast(out / total, o.dtype))
 
 
 @bench(name="flash_attention", description="attention in tiles, with an online softmax")
@@ -74,7 +64,7 @@ def run(
     k = torch.tensor(data[1], dtype, shared, "k")
     v = torch.tensor(data[2], dtype, shared, "v")
     o = torch.empty(shape, dtype, grid.dp(), name="o")
-    torch.launch("flash_attention", attention_kernel, q, k, v, o, seq, d, grid, block)
+    torch.launch("flash_attention", attention_kernel, q, k, v, o, block)
     heads = [rounded(x, dtype).reshape(grid.cubes, seq, d) for x in data]
     scores = heads[0] @ heads[1].transpose(0, 2, 1) / np.sqrt(d)
     e = np.exp(scores)

@@ -1,4 +1,4 @@
-"""How the shipped benches share out their work: the PEs that take part, their rows."""
+"""Over which PEs the tensors of the shipped benches lie."""
 
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
@@ -56,20 +56,6 @@ class Grid:
     def dp(self, cube: str = "row_wise", pe: str = "row_wise") -> DPPolicy:
         """A tensor over this grid."""
         return DPPolicy(cube, pe, self.cubes, self.pes)
-
-    @staticmethod
-    def cube(tl: Any) -> int:
-        """In a kernel: number of this PE's cube, over all SIPs."""
-        return int(tl.program_id(2) * tl.num_programs(1) + tl.program_id(1))
-
-    def rows(self, total: int, tl: Any) -> range:
-        """In a kernel: this PE's rows of a tensor of ``total``.
-
-        The tensor is split row_wise over cubes, then over PEs.
-        """
-        of_cube = share(total, self.cubes, self.cube(tl))
-        own = share(len(of_cube), self.pes, tl.program_id(0))
-        return of_cube[own.start : own.stop]
 
 
 def rounded(data: npt.ArrayLike, dtype: str) -> Floats:

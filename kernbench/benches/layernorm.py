@@ -17,29 +17,20 @@ EPSILON = 1e-5
 
 
 def layernorm_kernel(
-    x_ptr: Any,
-    g_ptr: Any,
-    b_ptr: Any,
-    y_ptr: Any,
-    m: int,
-    n: int,
-    grid: Grid,
-    block: int,
-    tl: Any,
+    x: Any, gamma: Any, beta: Any, y: Any, block: int, tl: Any
 ) -> None:
     """One PE's rows, ``block`` of them at a time."""
-    gamma = tl.cast(tl.load(g_ptr, (1, n), g_ptr.dtype), "f32")
-    beta = tl.cast(tl.load(b_ptr, (1, n), b_ptr.dtype), "f32")
-    rows = grid.rows(m, tl)
-    for low in range(0, len(rows), block):
-        part = rows[low : low + block]
-        at = part.start * n * x_ptr.itemsize
+    scale = tl.cast(tl.load(gamma), "f32")
+    shift = tl.cast(tl.load(beta), "f32")
+    rows, cols = tl.own(x)
+    for low in rows[::block]:
+        part = slice(low, min(low + block, rows.stop))
         with tl.scope():
-            x = tl.cast(tl.load(x_ptr + at, (len(part), n), x_ptr.dtype), "f32")
-            apart = x - tl.sum(x, axis=1, keepdims=True) / n
-            variance = tl.sum(apart * apart, axis=1, keepdims=True) / n
-            y = tl.fma(apart * tl.rsqrt(variance + EPSILON), gamma, beta)
-            tl.store(y_ptr + at, tl.cast(y, y_ptr.dtype))
+            row = tl.cast(tl.load(x[part]), "f32")
+            apart = row - tl.sum(row, axis=1, keepdims=True) / len(cols)
+            variance = tl.sum(apart * apart, axis=1, keepdims=True) / len(cols)
+            result = tl.fma(apart * tl.rsqrt(variance + EPSILON), scale, shift)
+            tl.store(y[part], tl.cast(result, y.dtype))
 
 
 @bench(
@@ -66,8 +57,7 @@ def run(
     gamma = torch.tensor(gamma_data, dtype, copies, "gamma")
     beta = torch.tensor(beta_data, dtype, copies, "beta")
     y = torch.empty((m, n), dtype, grid.dp(), name="y")
-    args = (x, gamma, beta, y, m, n, grid, block)
-    torch.launch("layernorm", layernorm_kernel, *args)
+    torch.launch("layernorm", layernorm_kernel, x, gamma, beta, y, block)
     rows = rounded(x_data, dtype)
     apart = rows - rows.mean(axis=1, keepdims=True)
     scale = np.sqrt((apart**2).mean(axis=1, keepdims=True) + EPSILON)

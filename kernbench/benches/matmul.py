@@ -6,33 +6,20 @@ the tiles' DMA_READs wait beside how long the array works.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from kernbench.benches.grid import Grid, Pes, rounded, share
+from kernbench.benches.grid import Grid, Pes, rounded
 from kernbench.common.dtypes import is_float
 from kernbench.errors import UsageError
 from kernbench.runtime_api.registry import at_least_one, bench
 
 
-class Operand(NamedTuple):
-    """One PE's part of an operand, as ``tl.ref`` and ``tl.load`` take it."""
-
-    ptr: Any
-    shape: tuple[int, int]
-    dtype: str
-
-
-def matmul_kernel(
-    a_ptr: Any, b_ptr: Any, c_ptr: Any,
-    m: int, k: int, n: int,
-    grid: Grid, tile: int, tl: Any,
-) -> None:  # fmt: skip
+def matmul_kernel(a: Any, b: Any, c: Any, tile: int, tl: Any) -> None:
     """One PE's block of C: its cube's rows of A times its own columns of B."""
-    a, b, c = blocks(a_ptr, b_ptr, c_ptr, m, k, n, grid, tl)
     size = (tile, tile, tile)
-    done = tl.composite(op="gemm", a=tl.ref(*a), b=tl.ref(*b), out_ptr=c, tile=size)
+    done = tl.composite(a=tl.ref(a), b=tl.ref(b), out_ptr=c, tile=size)
     tl.wait(done)
 
 
@@ -44,7 +31,7 @@ def multiply(
     pes: Pes,
     *options: Any,
 ) -> None:
-    """Launch ``kernel(a, b, c, m, k, n, grid, *options)``, and expect A @ B of C."""
+    """Launch ``kernel(a, b, c, *options)``, and expect A @ B of C."""
     m, k, n = shape
     at_least_one(m=m, k=k, n=n)
     _check_is_float(dtype)
@@ -55,7 +42,7 @@ def multiply(
     ta = torch.tensor(a, dtype, grid.dp("row_wise", "replicate"), name="a")
     tb = torch.tensor(b, dtype, grid.dp("replicate", "column_wise"), name="b")
     tc = torch.empty((m, n), dtype, grid.dp("row_wise", "column_wise"), name="c")
-    torch.launch("matmul", kernel, ta, tb, tc, m, k, n, grid, *options)
+    torch.launch("matmul", kernel, ta, tb, tc, *options)
     torch.expect(tc, rounded(a, dtype) @ rounded(b, dtype), name="c")
 
 
@@ -65,30 +52,6 @@ def _check_is_float(dtype: str) -> None:
         raise UsageError(
             f"dtype={dtype}: matmul multiplies floats; valid: f16, bf16, f32, f64"
         )
-
-
-class Blocks(NamedTuple):
-    """One PE's parts of A and of B, and the address of its block of C."""
-
-    a: Operand
-    b: Operand
-    c_ptr: Any
-
-
-def blocks(
-    a_ptr: Any, b_ptr: Any, c_ptr: Any, m: int, k: int, n: int, grid: Grid, tl: Any
-) -> Blocks:
-    """In a kernel: what this PE multiplies, and where the result goes."""
-    rows = share(m, grid.cubes, grid.cube(tl))
-    cols = share(n, grid.pes, tl.program_id(0))
-    a_at = a_ptr + rows.start * k * a_ptr.itemsize
-    b_at = b_ptr + cols.start * k * b_ptr.itemsize
-    before = rows.start * n + cols.start * len(rows)
-    return Blocks(
-        Operand(a_at, (len(rows), k), a_ptr.dtype),
-        Operand(b_at, (k, len(cols)), b_ptr.dtype),
-        c_ptr + before * c_ptr.itemsize,
-    )
 
 
 @bench(

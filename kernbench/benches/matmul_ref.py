@@ -11,62 +11,40 @@ the first tile has been read, with the others after the whole load.
 from itertools import product
 from typing import Any
 
-from kernbench.benches.grid import Grid, Pes
-from kernbench.benches.matmul import Operand, blocks, multiply
-from kernbench.common.dtypes import itemsize
+from kernbench.benches.grid import Pes
+from kernbench.benches.matmul import multiply
 from kernbench.runtime_api.registry import bench, one_of
 
 _TILE = 64
 """Rows and columns of a tile that the kernel loads itself."""
 
 
-def matmul_ref_kernel(
-    a_ptr: Any,
-    b_ptr: Any,
-    c_ptr: Any,
-    m: int,
-    k: int,
-    n: int,
-    grid: Grid,
-    variant: str,
-    tl: Any,
-) -> None:
+def matmul_ref_kernel(a: Any, b: Any, c: Any, variant: str, tl: Any) -> None:
     """One PE's block of C."""
-    a, b, c = blocks(a_ptr, b_ptr, c_ptr, m, k, n, grid, tl)
     if variant == "slices":
-        _by_slices(a, b, c, c_ptr.dtype, tl)
-        return
-    take = tl.ref if variant == "ref" else tl.load
-    if variant == "dot":
-        tl.store(c, tl.dot(take(*a), take(*b)))
+        _by_slices(a, b, c, tl)
+    elif variant == "dot":
+        tl.store(c, tl.dot(tl.load(a), tl.load(b)))
     else:
-        tl.composite(op="gemm", a=take(*a), b=take(*b), out_ptr=c, wait=True)
+        take = tl.ref if variant == "ref" else tl.load
+        tl.composite(a=take(a), b=take(b), out_ptr=c, wait=True)
 
 
-def _by_slices(a: Operand, b: Operand, c: Any, dtype: str, tl: Any) -> None:
-    """One PE's block of C, of ``dtype`` at ``c``: tiles, loaded one by one."""
-    m, k = a.shape
-    n = b.shape[1]
-    for row, col in product(range(0, m, _TILE), range(0, n, _TILE)):
-        rows = min(_TILE, m - row)
-        cols = min(_TILE, n - col)
+def _by_slices(a: Any, b: Any, c: Any, tl: Any) -> None:
+    """One PE's block of C in tiles, whose operands are loaded one by one."""
+    rows, depth = tl.own(a)
+    _, cols = tl.own(b)
+    for row, col in product(rows[::_TILE], cols[::_TILE]):
+        down = slice(row, min(row + _TILE, rows.stop))
+        across = slice(col, min(col + _TILE, cols.stop))
+        shape = (down.stop - row, across.stop - col)
         with tl.scope():
-            total = tl.zeros((rows, cols), "f64" if dtype == "f64" else "f32")
-            for at in range(0, k, _TILE):
-                depth = min(_TILE, k - at)
+            total = tl.zeros(shape, "f64" if c.dtype == "f64" else "f32")
+            for at in depth[::_TILE]:
+                deep = slice(at, min(at + _TILE, depth.stop))
                 with tl.scope():
-                    left = _tile(a, row, at, (rows, depth), tl)
-                    right = _tile(b, at, col, (depth, cols), tl)
-                    tl.dot(left, right, acc=total)
-            corner = c + (row * n + col) * itemsize(dtype)
-            tl.store(corner, tl.cast(total, dtype), strides=(n, 1))
-
-
-def _tile(x: Operand, row: int, col: int, shape: tuple[int, int], tl: Any) -> Any:
-    """The tile of a matrix whose first element is at that row and column."""
-    width = x.shape[1]
-    corner = x.ptr + (row * width + col) * itemsize(x.dtype)
-    return tl.load(corner, shape, x.dtype, strides=(width, 1))
+                    tl.dot(tl.load(a[down, deep]), tl.load(b[deep, across]), acc=total)
+            tl.store(c[down, across], tl.cast(total, c.dtype))
 
 
 @bench(

@@ -17,30 +17,11 @@ from kernbench.runtime_api.placement import DPPolicy
 from kernbench.runtime_api.registry import at_least_one, bench, one_of
 
 
-def mlp_kernel(
-    x_ptr: Any,
-    a_ptr: Any,
-    b_ptr: Any,
-    h_ptr: Any,
-    y_ptr: Any,
-    m: int,
-    d: int,
-    hidden: int,
-    cubes: int,
-    tl: Any,
-) -> None:
+def mlp_kernel(x: Any, a: Any, b: Any, h: Any, y: Any, tl: Any) -> None:
     """One cube's partial Y, from its columns of the rank's A and the same rows of B."""
-    cube = tl.program_id(1)
-    dtype = x_ptr.dtype
-    size = x_ptr.itemsize
-    own = share(hidden, cubes, cube)
-    x = tl.ref(x_ptr, (m, d), dtype)
-    a = tl.ref(a_ptr + own.start * d * size, (d, len(own)), dtype)
-    b = tl.ref(b_ptr + own.start * d * size, (len(own), d), dtype)
-    h = tl.composite(a=x, b=a, out_ptr=h_ptr + own.start * m * size, epilogue=("relu",))
-    tl.wait(h)
-    y = y_ptr + cube * m * d * y_ptr.itemsize
-    tl.wait(tl.composite(a=h, b=b, out_ptr=y, out_dtype=y_ptr.dtype))
+    hidden = tl.composite(a=tl.ref(x), b=tl.ref(a), out_ptr=h, epilogue=("relu",))
+    tl.wait(hidden)
+    tl.wait(tl.composite(a=hidden, b=tl.ref(b), out_ptr=y))
 
 
 def worker(
@@ -63,7 +44,7 @@ def worker(
             torch.tensor(b[own], dtype, ROW_A_CUBE, name="b"),
             torch.empty((m, len(own)), dtype, columns, name="h"),
         ]
-        torch.launch("mlp", mlp_kernel, *args, partial, m, d, len(own), cubes)
+        torch.launch("mlp", mlp_kernel, *args, partial)
     torch.distributed.all_reduce(partial)
     bound = dtype_row(dtype).tolerance  # that of h, which is rounded to dtype
     torch.expect(partial, np.tile(y, (cubes, 1)), rtol=bound.rtol, atol=bound.atol)

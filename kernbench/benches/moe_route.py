@@ -18,36 +18,23 @@ from kernbench.runtime_api.placement import DPPolicy
 from kernbench.runtime_api.registry import at_least_one, bench, one_of
 
 
-def moe_kernel(
-    x_ptr: Any,
-    g_ptr: Any,
-    y_ptr: Any,
-    w_ptr: Any,
-    m: int,
-    d: int,
-    e: int,
-    grid: Grid,
-    tl: Any,
-) -> None:
-    """One PE's share of ``m`` tokens, expert by expert.
+def moe_kernel(x: Any, gates: Any, y: Any, w: Any, tl: Any) -> None:
+    """One PE's share of the tokens, expert by expert.
 
-    ``w_ptr`` is memory of other PEs.
+    ``w`` is memory of other PEs.
     """
-    dtype = x_ptr.dtype
-    row_bytes = d * x_ptr.itemsize
-    rows = grid.rows(m, tl)
-    gates_at = g_ptr + rows.start * e * g_ptr.itemsize
-    gates = tl.load(gates_at, (len(rows), e), g_ptr.dtype).data
-    sums = [tl.zeros((1, d), "f32") for _ in rows]
-    for expert in np.flatnonzero(gates.any(axis=0)).tolist():
+    tokens, features = tl.own(x)
+    odds = tl.load(gates).numpy()
+    sums = [tl.zeros((1, len(features)), "f32") for _ in tokens]
+    for expert in np.flatnonzero(odds.any(axis=0)).tolist():
         with tl.scope():
-            w = tl.load(w_ptr + expert * d * row_bytes, (d, d), dtype)
-            for i in np.flatnonzero(gates[:, expert]).tolist():
-                x = tl.load(x_ptr + rows[i] * row_bytes, (1, d), dtype)
-                y = tl.dot(x, w, out_dtype="f32")
-                tl.fma(y, float(gates[i, expert]), sums[i], out=sums[i])
-    for row, total in zip(rows, sums, strict=True):
-        tl.store(y_ptr + row * row_bytes, tl.cast(total, dtype))
+            weights = tl.load(w[expert])
+            for i in np.flatnonzero(odds[:, expert]).tolist():
+                token = tl.load(x[tokens[i] : tokens[i] + 1])
+                made = tl.dot(token, weights, out_dtype="f32")
+                tl.fma(made, float(odds[i, expert]), sums[i], out=sums[i])
+    for token, total in zip(tokens, sums, strict=True):
+        tl.store(y[token : token + 1], tl.cast(total, y.dtype))
 
 
 @bench(
@@ -70,15 +57,15 @@ def run(
         raise UsageError(f"top={top}: must be at most experts={experts}")
     grid = Grid.of(torch, pes)
     data = torch.rng.standard_normal((tokens, d))
-    weights = torch.rng.standard_normal((experts * d, d)) / np.sqrt(d)
+    weights = torch.rng.standard_normal((experts, d, d)) / np.sqrt(d)
     gates = _gates(torch, tokens, experts, top)
     x = torch.tensor(data, dtype, grid.dp(), name="x")
     g = torch.tensor(gates, "f32", grid.dp(), name="gates")
     homes = DPPolicy("row_wise", num_cubes=min(grid.cubes, experts), num_pes=1)
     w = torch.tensor(weights, dtype, homes, name="w")
     y = torch.empty((tokens, d), dtype, grid.dp(), name="y")
-    torch.launch("moe_route", moe_kernel, x, g, y, w.ptr, tokens, d, experts, grid)
-    each = rounded(data, dtype) @ rounded(weights, dtype).reshape(experts, d, d)
+    torch.launch("moe_route", moe_kernel, x, g, y, w.ptr)
+    each = rounded(data, dtype) @ rounded(weights, dtype)
     torch.expect(y, np.einsum("te,etd->td", rounded(gates, "f32"), each))
 
 

@@ -15,16 +15,13 @@ from kernbench.benches.grid import Grid, Pes
 from kernbench.runtime_api.registry import at_least_one, bench
 
 
-def chase_kernel(
-    out_ptr: Any, table_ptr: Any, entries: int, hops: int, grid: Grid, tl: Any
-) -> None:
+def chase_kernel(out: Any, table: Any, entries: int, hops: int, tl: Any) -> None:
     """``hops`` loads from the entry with this PE's number; the last value is stored."""
-    number = grid.cube(tl) * grid.pes + tl.program_id(0)
-    at = number % entries
+    ((number,),) = tl.own(out)
+    entry = number % entries
     for _ in range(hops):
-        entry = tl.load(table_ptr + at * table_ptr.itemsize, (1,), "i64")
-        at = int(entry)
-    tl.store(out_ptr + number * out_ptr.itemsize, entry)
+        entry = tl.load(table[entry])
+    tl.store(out[number], entry)
 
 
 @bench(
@@ -40,7 +37,7 @@ def run(torch: Any, entries: int = 4096, hops: int = 16, pes: Pes = None) -> Non
     following[order] = np.roll(order, -1)
     table = torch.tensor(following, "i64", grid.dp(), name="table")
     out = torch.empty((grid.cubes * grid.pes,), "i64", grid.dp(), name="out")
-    torch.launch("pointer_chase", chase_kernel, out, table.ptr, entries, hops, grid)
+    torch.launch("pointer_chase", chase_kernel, out, table.ptr, entries, hops)
     at = np.arange(grid.cubes * grid.pes) % entries
     for _ in range(hops):
         at = following[at]

@@ -13,22 +13,19 @@ from kernbench.benches.grid import Grid, Pes, rounded
 from kernbench.runtime_api.registry import at_least_one, bench, one_of
 
 
-def softmax_kernel(
-    x_ptr: Any, y_ptr: Any, m: int, n: int, grid: Grid, block: int, fused: bool, tl: Any
-) -> None:
+def softmax_kernel(x: Any, y: Any, block: int, fused: bool, tl: Any) -> None:
     """One PE's rows, ``block`` of them at a time."""
-    rows = grid.rows(m, tl)
-    for low in range(0, len(rows), block):
-        part = rows[low : low + block]
-        at = part.start * n * x_ptr.itemsize
+    rows, _ = tl.own(x)
+    for low in rows[::block]:
+        part = slice(low, min(low + block, rows.stop))
         with tl.scope():
-            x = tl.cast(tl.load(x_ptr + at, (len(part), n), x_ptr.dtype), "f32")
+            row = tl.cast(tl.load(x[part]), "f32")
             if fused:
-                y = tl.softmax(x, axis=1)
+                result = tl.softmax(row, axis=1)
             else:
-                e = tl.exp(x - tl.max(x, axis=1, keepdims=True))
-                y = e / tl.sum(e, axis=1, keepdims=True)
-            tl.store(y_ptr + at, tl.cast(y, y_ptr.dtype))
+                e = tl.exp(row - tl.max(row, axis=1, keepdims=True))
+                result = e / tl.sum(e, axis=1, keepdims=True)
+            tl.store(y[part], tl.cast(result, y.dtype))
 
 
 @bench(
@@ -51,6 +48,6 @@ def run(
     data = 2 * torch.rng.standard_normal((m, n))
     x = torch.tensor(data, dtype, grid.dp(), name="x")
     y = torch.empty((m, n), dtype, grid.dp(), name="y")
-    torch.launch("softmax", softmax_kernel, x, y, m, n, grid, block, fused)
+    torch.launch("softmax", softmax_kernel, x, y, block, fused)
     e = np.exp(rounded(data, dtype))
     torch.expect(y, e / e.sum(axis=1, keepdims=True))

@@ -21,7 +21,10 @@ import numpy as np
 from kernbench.perf.make_trace import make_trace
 from kernbench.perf.sim import PerfRow, seconds
 from kernbench.replay import ReplaySession
+from kernbench.replay.commands import answer
 from kernbench.replay.compare import compare
+from kernbench.replay.inner_commands import CELLS
+from kernbench.replay.time.timeline import RowKey
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
 
@@ -41,6 +44,13 @@ COLUMNS = 200
 """Columns of a timeline."""
 
 
+SLICE_ROWS = 40
+"""Rows of a timeline with named slices."""
+
+SHARES = {"fit": 1.0, "1 %": 0.01, "0.001 %": 0.00001}
+"""The windows that they are drawn in, as shares of the run."""
+
+
 class Goal(NamedTuple):
     """The most that an answer may take, in ``unit``: ``a_second`` are a second."""
 
@@ -56,6 +66,9 @@ GOALS = {
     "run to no stop": Goal(0.5, "s", 1.0),
     "timeline of 40 rows": Goal(5.0, "ms", 1e3),
     "timeline of 100 rows": Goal(20.0, "ms", 1e3),
+    "40 rows of slices at fit": Goal(8.0, "ms", 1e3),
+    "40 rows of slices at 1 %": Goal(8.0, "ms", 1e3),
+    "40 rows of slices at 0.001 %": Goal(8.0, "ms", 1e3),
     "critical_path": Goal(10.0, "s", 1.0),
 }
 
@@ -118,10 +131,39 @@ def figures(trace: Trace, long_answers: bool = True) -> Iterator[tuple[str, floa
         draw = partial(session.timeline, components)
         drawn = _median(lambda span, draw=draw: draw(*span, COLUMNS), spans)
         yield f"timeline of {rows} rows", drawn
+    for name, taken in _slices(session):
+        yield name, taken
     if long_answers:
         for name in ("stalls", "lines", "link_load", "critical_path"):
             yield name, seconds(getattr(ReplaySession(trace), name))
         yield "compare", seconds(lambda: compare(trace, trace))
+
+
+def _slices(session: ReplaySession) -> Iterator[tuple[str, float]]:
+    """What the named slices of some rows take, in windows of parts of the run.
+
+    Each is another one, but for all of it: there the ends differ a little.
+    """
+    index = session.index
+    components = index.op_index.components[:SLICE_ROWS].tolist()
+    rows = tuple(RowKey((component,)) for component in components)
+    low, high = session.launch_window()
+    rng = np.random.default_rng(0)
+    for name, share in SHARES.items():
+        span = (high - low) * share
+        starts = low + rng.uniform(0.0, max(high - low - span, span * 1e-3), PLACES)
+
+        def draw(start: float, span: float = span) -> None:
+            asked = CELLS.ask(
+                rows=rows,
+                pes=(1,) * len(rows),
+                t0=start,
+                t1=start + span,
+                columns=COLUMNS,
+            )
+            answer(index, asked)
+
+        yield f"{SLICE_ROWS} rows of slices at {name}", _median(draw, starts.tolist())
 
 
 def blame_seconds(path: Path, params: dict[str, Any]) -> float:

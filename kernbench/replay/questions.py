@@ -286,10 +286,11 @@ class CutPart:
 
 @dataclass(frozen=True, slots=True)
 class ExportTo:
-    """A format, and where to write it."""
+    """A format, where to write it, and whether a folder there may be replaced."""
 
     format: Annotated[str, Reader("FORMAT")]
     out: Annotated[str, Reader("OUT")]
+    force: Annotated[bool, Reader("", option="force", flag=True)] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -832,7 +833,7 @@ def cut(index: Index, at: At, args: CutPart, progress: Progress) -> Cut:
 
 def export(index: Index, at: At, args: ExportTo, progress: Progress) -> Exported:
     """Write all of the trace in another format."""
-    return export_trace(index.trace, args.format, args.out, progress)
+    return export_trace(index.trace, args.format, args.out, progress, args.force)
 
 
 EXPORT_FORMATS = tuple(EXPORTERS)

@@ -30,6 +30,9 @@ It imports this room, so it is known by its name only, and imported when a bench
 looked up.
 """
 
+_LAST = ("tutorial", "slow", "fault")
+"""What the names of benches of other kinds begin with, in the order of the list."""
+
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -55,9 +58,12 @@ class Bench:
     source: SourceFile | None = None
 
     @property
-    def is_fault(self) -> bool:
-        """Whether it is wrong on purpose, as its name says."""
-        return self.name.startswith("fault_")
+    def kind(self) -> str:
+        """Whether it teaches ("tutorial"), is right but slow on purpose ("slow"), is
+        wrong on purpose ("fault") or neither ("bench"), as its name says.
+        """
+        first = self.name.partition("_")[0]
+        return first if first in _LAST else "bench"
 
 
 BENCHES: dict[str, Bench] = {}
@@ -131,8 +137,9 @@ def source_of(entry: Bench) -> SourceFile | None:
 
 
 def _listed() -> list[str]:
-    """The names of all benches, those that are wrong on purpose last."""
-    entries = sorted(BENCHES.values(), key=lambda entry: entry.is_fault)
+    """The names of all benches, those that are slow or wrong on purpose last."""
+    kinds = ("bench", *_LAST)
+    entries = sorted(BENCHES.values(), key=lambda entry: kinds.index(entry.kind))
     return [entry.name for entry in entries]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -14,7 +15,7 @@ from click.shell_completion import CompletionItem
 
 from kernbench.common.interrupts import interruptible
 from kernbench.common.near import near
-from kernbench.console import say
+from kernbench.console import say, shown_share
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.shell.commands import ShellCommand, write_examples
 from kernbench.shell.options import (
@@ -196,7 +197,11 @@ def _completed_argument(ctx: click.Context, incomplete: str) -> list[CompletionI
 @click.option(
     "--op", type=int, help="Position in the op log to answer for (default: the last)."
 )
-@click.option("-o", "--out", help="The last argument: what it writes.")
+@click.option(
+    "-o",
+    "--out",
+    help="The last argument: what it writes; `export` takes - for the standard output.",
+)
 @json_option
 @click.option("--width", default=_WIDTH, show_default=True, help="Columns of the text.")
 @plugins_option
@@ -225,10 +230,11 @@ def trace(
     the file cannot be read.
     """
     from kernbench.replay import ReplaySession
-    from kernbench.replay.commands import parse
+    from kernbench.replay.commands import EXPORT, parse
     from kernbench.replay.plain import as_data
     from kernbench.replay.text import as_text
     from kernbench.trace import Trace
+    from kernbench.trace.export import export_to_stream
 
     words = [name, *args]
     _check_options(words)
@@ -237,6 +243,11 @@ def trace(
     call = parse(words)
     session = ReplaySession(Trace.open(file))
     session.goto(len(session) - 1 if op is None else op)
+    if call.command is EXPORT and call.args.out == "-":
+        with shown_share(name) as progress, interruptible():
+            stdout = sys.stdout.buffer
+            export_to_stream(session.trace, call.args.format, stdout, progress)
+        return
     pages = None
     if op is None and call.command.pages is not None:
         pages = call.command.pages(session.index, call.args)
@@ -247,7 +258,8 @@ def trace(
         session.index.rerun = _rerun_of(
             session.trace, stack, plugins=plugins, any_source=any_source
         )
-        answer = session.call(call)
+        progress = stack.enter_context(shown_share(name))
+        answer = session.call(call, progress)
     text = json_text(as_data(answer)) if as_json else as_text(answer, width)
     answered(text, getattr(answer, "ok", True))
 

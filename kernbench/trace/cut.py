@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,8 +63,8 @@ def cut(
 
     It has the ops that overlap [t0, t1) ns on components that match a glob. With them
     go their waits, transfers and calls, and the allocations that they touch. What they
-    waited for is left out of their dependencies if it is not there. UsageError if
-    nothing matches, or if there is an ``out`` already.
+    waited for is left out of their dependencies if it is not there. A regular file at
+    ``out`` is replaced. UsageError if nothing matches, or if ``out`` is the trace.
     """
     if not t0 < t1:
         raise UsageError(
@@ -83,12 +84,31 @@ def cut(
             f"no op on {components!r} runs from {t0:g} to {t1:g} ns; the trace ends at "
             f"{trace.end_ns:g} ns, and `kernbench trace ops` lists what it has"
         )
-    for taken in (out, out.with_name(out.name + ".partial")):
-        if os.path.lexists(taken):
-            raise UsageError(
-                f"{taken} is there already; remove it, or write to another file"
-            )
-    writer = TraceWriter(out)
+    if out.exists() and not out.is_file():
+        raise UsageError(f"{out} is no regular file; name another for the part")
+    if out.exists() and out.samefile(path):
+        raise UsageError(
+            f"{out} is the trace that is cut; name another file for the part"
+        )
+    try:
+        with TemporaryDirectory(".partial", f"{out.name}.", out.parent) as folder:
+            made = Path(folder) / out.name
+            calls = _write_file(trace, made, kept, nodes, window)
+            size = made.stat().st_size
+            os.replace(made, out)
+    except OSError as error:
+        reason = error.strerror or error
+        raise RefusedError(
+            f"cannot write the trace {out}: {reason}; name another place"
+        ) from None
+    return Cut(str(out), len(kept), len(log.cmd), calls, size)
+
+
+def _write_file(
+    trace: Trace, made: Path, kept: Ints, nodes: Bools, window: _Window
+) -> int:
+    """Write the cut to the new file ``made``; how many calls are in it."""
+    writer = TraceWriter(made)
     try:
         calls = _write(trace, writer, kept, nodes, window)
         writer.end(trace.end_ns, _end_error(trace))
@@ -96,9 +116,8 @@ def cut(
         writer.abandon()
         raise
     if writer.error is not None:
-        out.unlink(missing_ok=True)
         raise RefusedError(writer.error)
-    return Cut(str(out), len(kept), len(log.cmd), calls, out.stat().st_size)
+    return calls
 
 
 def _end_error(trace: Trace) -> str | None:

@@ -101,6 +101,15 @@ def ignore_frame(frame: Frame) -> None:
     """An ``OnFrame`` for callers who just wait."""
 
 
+_COMPRESSED = {
+    b"\x1f\x8b": "gunzip -k",
+    b"\x28\xb5\x2f\xfd": "unzstd",
+    b"\xfd7zXZ": "unxz -k",
+    b"BZh": "bunzip2 -k",
+}
+"""How compressed files begin, and what makes the file of each again."""
+
+
 class FrameFile:
     """A mapped trace: its frames by tag, their checked bodies, and what was damaged.
 
@@ -155,6 +164,12 @@ class FrameFile:
 
     def _read_header(self) -> dict[str, Any]:
         """The head of the first frame; what ``_WRONG`` lists if this is no trace."""
+        for start, how in _COMPRESSED.items():
+            if self.map[: len(start)] == start:
+                raise TraceFormatError(
+                    f"it is compressed; `{how} {self.path}` makes a file that can be "
+                    "read"
+                )
         first = self._frame_at(0)
         if first.tag != MAGIC:
             raise TraceFormatError(f"the first frame is {first.tag!r}, not {MAGIC!r}")

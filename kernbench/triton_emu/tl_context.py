@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan
 from operator import index as whole_number
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from kernbench.common.pe_commands import (
     Epilogue,
     GemmCmd,
 )
-from kernbench.common.pointers import TensorSlice
+from kernbench.common.pointers import TensorPtr, TensorSlice, own_box
 from kernbench.errors import KernelError
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 from kernbench.sim_engine.op_dtypes import SCALARS
@@ -42,6 +42,9 @@ from kernbench.triton_emu.ipcq_calls import IpcqCalls
 from kernbench.triton_emu.issuer import Address, Strides
 from kernbench.triton_emu.math_calls import arguments_of, result_shape
 
+Indices: TypeAlias = range
+"""Python's range: as a kernel knows it, ``tl.range`` is that of the class."""
+
 _SCOPES = ("output_tile", "k_tile")
 """When an epilogue step runs: on the finished sum, or on each partial product."""
 
@@ -57,6 +60,20 @@ class TLContext(IpcqCalls):
     def num_programs(self, axis: int) -> int:
         """How many PEs a cube (axis 0), cubes a SIP (1) or SIPs (2) take part."""
         return _along(self._ctx.msg.programs, axis)
+
+    def own(self, ptr: TensorPtr) -> tuple[Indices, ...]:
+        """The indices of the box of a tensor that this PE holds, for each axis.
+
+        KernelError for a pointer that was moved, and if it holds several boxes.
+        """
+        layout = getattr(ptr, "layout", None)
+        if layout is None:
+            raise KernelError(
+                f"own: {ptr!r} is no tensor that the kernel was given, but moved or "
+                "sliced"
+            )
+        box = own_box(layout, self._ctx.node.id)
+        return tuple(range(low, low + extent) for low, extent, _ in box.ranges)
 
     @staticmethod
     def cdiv(a: int, b: int) -> int:

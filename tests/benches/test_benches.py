@@ -233,7 +233,7 @@ def test_attention_needs_scratch_for_one_block_at_a_time(simulate, one_cube):
 def test_a_pe_loads_the_experts_of_its_own_tokens_only(simulate, one_cube):
     run = ran(simulate, "moe_route", one_cube, tokens=16, d=8, experts=8, top=2, pes=4)
     writes = [r.params for r in run.log if r.op_name == "host_write"]
-    (first,) = {p["dst_addr"] for p in writes if p["shape"] == (8 * 8, 8)}
+    (first,) = {p["dst_addr"] for p in writes if p["shape"] == (8, 8, 8)}
     gates = [p["snapshot"] for p in writes if p["dtype"] == "f32"]
     assert [np.count_nonzero(of_token) for part in gates for of_token in part] == [
         2

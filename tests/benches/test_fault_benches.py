@@ -12,7 +12,7 @@ from bench_sizes import UNEVEN
 from click.testing import CliRunner
 from pace import first_fast
 
-from kernbench.benches import FAULTS, SHIPPED
+from kernbench.benches import FAULTS, SHIPPED, TUTORIALS
 from kernbench.benches.faults.low_bits import OPS
 from kernbench.cli import main
 from kernbench.replay import ReplaySession
@@ -216,11 +216,14 @@ def test_a_memory_fault_ends_the_run_unless_it_is_to_be_a_warning(name, what):
 
 
 def test_list_shows_the_faults_after_the_others():
-    names = [
-        row.split()[0]
-        for row in CliRunner().invoke(main, ["list"]).stdout.splitlines()[::2]
-    ]
-    assert names == [*SHIPPED, *FAULTS]
+    listed = CliRunner().invoke(main, ["list"]).stdout
+    parts = []
+    for part in listed.split("\n\n"):
+        lines = part.splitlines()
+        parts.append([line.split()[0] for line in lines if line[0] != " "])
+    right, (_, *tutorials), (_, *faults) = parts
+    assert [*right, *tutorials, *faults] == [*SHIPPED, *TUTORIALS, *FAULTS]
+    assert "\nAs in the tutorials of Triton:\n" in listed
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -2,6 +2,7 @@
 
     python tests/mutations/score.py                      all mutants on all machines
     python tests/mutations/score.py --only halo/         those whose name has a text
+    python tests/mutations/score.py --jobs 2             the same by two processes
     python tests/mutations/score.py --anew               the truth made again and saved
     python tests/mutations/score.py --only NAME --machine slow --keep /tmp/m
 
@@ -18,8 +19,10 @@ import os
 import random
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -78,14 +81,16 @@ class Witnesses:
             self._known.pop(_key(mutant), None)
 
     def save(self, mutants: Iterable[Mutant]) -> None:
-        """Write what is known of these mutants, a line each."""
+        """Write what is known of these mutants, a line each; others may read it."""
         lines = []
         for mutant in mutants:
             key = _key(mutant)
             if key in self._known:
                 lines.append(f"{json.dumps(key)}: {json.dumps(self._known[key])}")
         text = ",\n".join(lines)
-        self._path.write_text(f"{{\n{text}\n}}\n")
+        new = self._path.with_suffix(".new")
+        new.write_text(f"{{\n{text}\n}}\n")
+        new.replace(self._path)
 
 
 def _key(mutant: Mutant) -> str:
@@ -345,8 +350,28 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="which part that is")
     parser.add_argument("--anew", action="store_true", help="find out the truth again")
     parser.add_argument("--keep", type=Path, help="leave mutant and trace in a folder")
+    parser.add_argument("--jobs", type=int, default=1, help="so many at a time")
     parser.add_argument("--listing", type=Path, help="write what is missed to a file")
     return parser.parse_args()
+
+
+def judged_by(
+    jobs: int, mutants: Sequence[Mutant], machines: list[str], keep: Path | None
+) -> Iterator[Judged]:
+    """Mutants judged by so many processes, in their order."""
+    one = partial(_judged_in_process, machines=machines, keep=keep)
+    if jobs == 1:
+        yield from map(one, mutants)
+        return
+    with ProcessPoolExecutor(jobs, initializer=collect_less) as pool:
+        yield from pool.map(one, mutants)
+
+
+def _judged_in_process(
+    mutant: Mutant, machines: list[str], keep: Path | None
+) -> Judged:
+    """A mutant judged by what the file of witnesses has of it."""
+    return judged(mutant, Witnesses(), machines, keep)
 
 
 def score(args: argparse.Namespace) -> int:
@@ -361,8 +386,10 @@ def score(args: argparse.Namespace) -> int:
     mutants = chosen(args.only, args.share, args.seed)
     if args.anew:
         witnesses.forget(mutants)
-    for number, mutant in enumerate(mutants, 1):
-        row = judged(mutant, witnesses, machines, args.keep)
+    witnesses.save(all_mutants())
+    in_turn = judged_by(args.jobs, mutants, machines, args.keep)
+    for number, (mutant, row) in enumerate(zip(mutants, in_turn, strict=True), 1):
+        witnesses.put(mutant, row.truth)
         rows.append(row)
         print(
             f"{number} of {len(mutants)}: {mutant.name}: {row.truth}", file=sys.stderr
@@ -372,10 +399,12 @@ def score(args: argparse.Namespace) -> int:
             print(f"  {machine}: {said}", file=sys.stderr, flush=True)
         witnesses.save(all_mutants())
     wrong = []
-    for program in {mutant.program.name: mutant.program for mutant in mutants}.values():
-        row = judged(right(program), None, machines)
+    programs = {mutant.program.name: mutant.program for mutant in mutants}
+    rights = [right(program) for program in programs.values()]
+    for program in rights:
+        row = judged(program, None, machines)
         if row.fails or row.is_wrong:
-            raise RuntimeError(f"{program.name} is not right: {row.on}")
+            raise RuntimeError(f"{program.program.name} is not right: {row.on}")
         if row.is_reported_once:
             wrong.append(row)
     print(table(rows))
@@ -389,6 +418,11 @@ def score(args: argparse.Namespace) -> int:
     return int(bool(wrong or missed))
 
 
+def collect_less() -> None:
+    """Have runs force no collections of what is no longer used."""
+    patch("kernbench.sim_engine.engine.gc", uncollected()).start()
+
+
 def uncollected() -> SimpleNamespace:
     """``gc`` without forced collections, each of which looks at all there is."""
     nothing = {name: lambda: 0 for name in ("collect", "freeze", "unfreeze")}
@@ -396,5 +430,5 @@ def uncollected() -> SimpleNamespace:
 
 
 if __name__ == "__main__":
-    with patch("kernbench.sim_engine.engine.gc", uncollected()):
-        sys.exit(score(arguments()))
+    collect_less()
+    sys.exit(score(arguments()))

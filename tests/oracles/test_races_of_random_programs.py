@@ -12,6 +12,7 @@ import plain_time
 import pytest
 import random_kernels
 import random_races
+import random_slices
 from random_delays import delayed
 
 from kernbench.errors import KernbenchError
@@ -85,6 +86,18 @@ def test_races_of_random_kernels_are_those_of_all_pairs(seed, tmp_path):
 @pytest.mark.parametrize("seed", seeds(20, 100, 1000))
 def test_races_of_shared_rows_are_those_of_all_pairs(seed, tmp_path):
     check(recorded(random_races.program(seed, GAPS), tmp_path))
+
+
+@pytest.mark.parametrize("seed", seeds(8, 40, 400))
+def test_races_of_shared_slices_are_those_of_all_pairs(seed, tmp_path):
+    check(recorded(random_slices.program(seed, GAPS), tmp_path))
+
+
+@pytest.mark.parametrize("seed", seeds(8, 40, 400))
+def test_slices_that_are_ordered_by_construction_have_no_race(seed, tmp_path):
+    session = ReplaySession(Trace.open(recorded(random_slices.program(seed), tmp_path)))
+    assert session.index.ops.error == ""
+    assert session.hazards().rows == ()
 
 
 @pytest.mark.parametrize("seed", seeds(50, 100, 500))

@@ -37,6 +37,9 @@ def test_every_goal_is_measured_on_the_largest_trace(rows):
         "run to no stop, 2,000 ops": (0.5, "s"),
         "timeline of 40 rows, 2,000 ops": (5, "ms"),
         "timeline of 100 rows, 2,000 ops": (20, "ms"),
+        "40 rows of slices at fit, 2,000 ops": (8, "ms"),
+        "40 rows of slices at 1 %, 2,000 ops": (8, "ms"),
+        "40 rows of slices at 0.001 %, 2,000 ops": (8, "ms"),
         "critical_path, 2,000 ops": (10, "s"),
         "blame of an element of a matmul": (50, "ms"),
     }

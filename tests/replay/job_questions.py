@@ -128,6 +128,11 @@ ARGUMENTS: dict[str, Callable[[Subject], tuple[Any, ...]]] = {
     "critical-steps": lambda of: (questions.StepCount(100),),
     "cells": lambda of: (of.window,),
     "critical-cells": lambda of: (of.window,),
+    "traffic-cells": lambda of: (
+        timeline.TrafficRows(
+            (of.components, *((c,) for c in of.components)), of.t0, of.t1, _COLUMNS
+        ),
+    ),
     "hazards": lambda of: (questions.RacesToProve(),),
     "hazard-cells": lambda of: (of.window,),
     "window-summary": lambda of: (timeline.WindowCells(of.t0, of.t1, _COLUMNS),),

@@ -209,12 +209,22 @@ def test_a_window_of_nothing_is_refused(whole, tmp_path, window, reason):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("taken", ["x.msgpack", "x.msgpack.partial"])
-def test_a_file_that_is_there_is_not_written_over(whole, tmp_path, taken):
-    (tmp_path / taken).write_bytes(b"mine")
-    with pytest.raises(UsageError, match=f"{taken} is there already"):
-        cut(whole.path, tmp_path / "x.msgpack", 0.0, 1e9)
-    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [(taken, b"mine")]
+def test_a_regular_file_is_replaced_and_the_trace_is_not(whole, tmp_path):
+    out = tmp_path / "x.msgpack"
+    out.write_bytes(b"mine")
+    cut(whole.path, out, 0.0, 1e9)
+    assert len(Trace.open(out).ops) == len(whole.ops)
+    assert list(tmp_path.iterdir()) == [out]
+    kept = out.read_bytes()
+    with pytest.raises(UsageError, match=r"x\.msgpack is the trace that is cut"):
+        cut(out, out, 0.0, 1e9)
+    assert out.read_bytes() == kept
+
+
+def test_what_is_no_regular_file_is_not_replaced(whole, tmp_path):
+    with pytest.raises(UsageError, match="is no regular file"):
+        cut(whole.path, tmp_path, 0.0, 1e9)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_cut_that_cannot_be_written_leaves_nothing(whole, tmp_path, monkeypatch):

@@ -301,7 +301,7 @@ NO_RESULT = {
     *("program_id", "num_programs", "cdiv", "load", "ref", "store", "composite"),
     *("wait", "scope", "device_print", "device_assert", "send", "recv", "recv_async"),
     *("slot_bytes", "bytes_of", "truth_of", "issue", "static_range"),
-    *("range", "constexpr"),
+    *("range", "constexpr", "own"),
 }
 
 

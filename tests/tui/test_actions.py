@@ -75,7 +75,7 @@ def test_every_call_of_the_table_can_be_made(session: ReplaySession) -> None:
 
 def test_every_pane_has_a_key() -> None:
     calls = {action.does.args[0] for action in ACTIONS if is_activation(action)}
-    assert calls == {row.key for row in PANES}
+    assert calls == {row.key for row in PANES if row.number}
 
 
 def is_activation(action: Action) -> bool:

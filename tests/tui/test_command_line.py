@@ -8,6 +8,7 @@ from pilots import ask, state_of
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import COMMANDS
 from kernbench.replay.completion import candidates
+from kernbench.trace.export import EXPORTERS
 from tui.actions import SCREEN_COMMANDS
 
 TABLE = (*COMMANDS, *SCREEN_COMMANDS)
@@ -30,7 +31,7 @@ def completed(session: ReplaySession, head: str, word: str) -> list[str]:
         ("watch ", "c", ["c"]),
         ("watch c ", "", ["r", "rw", "w"]),
         ("goto ", "", ["end", "m", "start"]),
-        ("export ", "", ["csv", "parquet", "perfetto"]),
+        ("export ", "", sorted(EXPORTERS)),
         ("break ", "ki", ["kind"]),
         ("break kind=gemm ", "a", ["addr", "and"]),
         ("break kind=", "ge", ["gemm"]),
@@ -72,7 +73,7 @@ def test_completion_of_a_file(session, tmp_path) -> None:
 
 def test_a_shortened_command_completes_as_the_whole_one(session) -> None:
     assert completed(session, "b ", "na") == ["name"]
-    assert completed(session, "exp ", "per") == ["perfetto"]
+    assert completed(session, "exp ", "perf") == ["perfetto"]
 
 
 async def test_tab_completes_within_an_expression(drive) -> None:

@@ -45,7 +45,7 @@ async def test_a_click_on_a_tab_shows_its_pane(number, drive) -> None:
 
 
 async def test_a_click_beside_the_tabs_changes_nothing(drive) -> None:
-    async with drive(200, 50, "1") as pilot:
+    async with drive(80, 24, "1") as pilot:
         tabs = pilot.app.debugger.tabs
         await pilot.click(tabs, offset=(tabs.size.width - 1, 0))
         await still(pilot)
@@ -134,7 +134,7 @@ async def test_the_wheel_is_of_the_pane_below_it_not_of_the_active_one(
 
 async def test_the_wheel_scrolls_what_has_no_rows(session, drive) -> None:
     session.goto(40)
-    async with drive(80, 24, "5", *"vvv") as pilot:  # the map of a cube
+    async with drive(80, 24, "5", *"vv") as pilot:  # the map of a SIP
         await settled(pilot)
         await pilot.press("home")
         rows = rows_of(pilot, ROUTE)

@@ -145,6 +145,7 @@ def test_nothing_is_drawn_ahead_for_panes_out_of_view(desk_bench) -> None:
     moves = 4
     assert len(strips.prepared) == moves * len(bench.desk.in_view)
     shown = {"cells", "in-service", "op", "op-rows", "source"}
+    shown |= {"causes", "traffic"}
     assert bench.runner.commands_asked == shown
 
 

@@ -14,6 +14,8 @@ from pace import first_fast
 from rich.terminal_theme import TerminalTheme
 from terminals import Terminal, opened
 
+from tui import themes
+
 READY = "op 40/"
 STEPS = "sssSSnnNss"
 REDRAW = "\x0c"  # Ctrl+L
@@ -223,11 +225,14 @@ def colours_of(cell, defaults: tuple[str, str]) -> tuple[str, str]:
 
 
 def illegible(terminal: Terminal, defaults: tuple[str, str]) -> dict:
-    """Pairs of colours with a contrast below 3, and a character that has them."""
+    """Pairs of colours with a contrast below 3, and a character that has them.
+
+    Block elements are no text: they are a ground of which a part of a cell is filled.
+    """
     characters: dict[tuple[str, str], str] = {}
     for row in terminal.screen.buffer.values():
         for cell in row.values():
-            if cell.data.strip():
+            if cell.data.strip() and not "\u2581" <= cell.data <= "\u2595":
                 characters[colours_of(cell, defaults)] = cell.data
     return {pair: text for pair, text in characters.items() if contrast(*pair) < 3}
 
@@ -270,6 +275,22 @@ def hues(terminal: Terminal) -> set[str]:
     """The foreground colours on the screen."""
     rows = terminal.screen.buffer.values()
     return {cell.fg for row in rows for cell in row.values()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("term", ["xterm-256color", "tmux-256color"])
+def test_of_256_colours_those_of_the_table_are_sent(
+    term: str, trace_path: Path, tmp_path: Path
+) -> None:
+    with opened(
+        trace_path, "--op", 75, state=tmp_path, TERM=term, COLORTERM=""
+    ) as terminal:
+        terminal.until("op 75/")
+        terminal.read(1.0)
+        assert b"8;2;" not in terminal.raw
+        sent = {int(n) for n in re.findall(rb"[34]8;5;(\d+)", terminal.raw)}
+        assert len(sent) > 10
+        assert sent <= {*themes.XTERM.values()}
 
 
 # -- glyphs ------------------------------------------------------------------------

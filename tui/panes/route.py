@@ -73,7 +73,7 @@ _SEEN_NS = 0.005
 _LARGEST_SHARE = 0.99
 """The largest share of time that has two digits in percent."""
 _MAPS_KEPT = 8
-_MOST_BESIDE = 34
+_MOST_BESIDE = 26
 """Columns that the list beside the map gets at most; what is longer is cut."""
 _LEAST_NOTE = 8
 """A note is wrapped to at least so many columns."""
@@ -232,7 +232,9 @@ class RoutePane(BasePane[RouteState]):
         """
         total = len(self._rows_without_map(found, content, frame))
         room = max(frame.height - len(content.head) - 1, 1)
-        top = min(state.rows.top, max(total - room, 0)) if state.sought else 0
+        top = 0
+        if state.sought:
+            top = max(min(state.rows.top, total - room), 0)
         rows = Rows(top, total, room)
         return replace(state, rows=rows, column=0, sought=True, pans=False)
 

@@ -83,14 +83,16 @@ _AT_ONCE = 20_000
 """Ops of a trace that is diagnosed, unasked, as soon as the view is seen: that takes
 some 2 s of both lanes, and twice as many ops twice as long.
 """
-_STEPS = 500
-"""Steps of the critical path, the longest."""
+_STEPS = 20
+"""Steps of the critical path, the longest: more would be steps of 1 ns."""
 _BUSIEST = 20
 _PLOT_LINES = 11
 """Of the roofline's text: the plot with its axis, which comes last."""
 _NEVER_ENDED = "never ended: "
 _SHORTEST_NAME = 8
 _SHORTEST_BAR = 4
+_USUAL_BAR = 12
+"""Columns of a bar that has to be no shorter for a long name to be shown in full."""
 _SHARE_COLUMNS = 10
 """Columns of a row with a bar that are neither its name, nor its text, nor the bar."""
 _KEPT = 8
@@ -306,10 +308,17 @@ class StatsPane(BasePane[StatsState]):
             return (ENERGY.ask(),)
         if mode == WHATIF_VIEW:
             return (WHATIF.ask(),)
-        if frame.cursor < 0:
+        if frame.cursor < 0 or not self._has_call(frame):
             return ()
         row = self._index.ops.row_of(frame.cursor)
         return (PES.ask(cmd=int(self._index.trace.op_columns.cmd[row])),)
+
+    def _has_call(self, frame: Frame) -> bool:
+        """Whether the op is of a call that a kernel made."""
+        row = self._index.ops.row_of(frame.cursor)
+        cmd = int(self._index.trace.op_columns.cmd[row])
+        command = self._index.trace.command(cmd)
+        return command is not None and command.launch >= 0
 
     # -- render -------------------------------------------------------------------
 
@@ -320,6 +329,8 @@ class StatsPane(BasePane[StatsState]):
         if self._is_too_long(state):
             return Picture(tuple(_invitation(len(self._index.ops))))
         queries = self._asked(state, frame)
+        if not queries and frame.cursor >= 0:
+            return Picture((_NO_CALL,))
         if not queries:
             return Picture((before_first_op(len(self._index.ops)),))
         found = [answers.of(queries[0])]
@@ -358,7 +369,11 @@ class StatsPane(BasePane[StatsState]):
         findings = ranked(*found)
         if at >= len(findings):
             return []
-        first, *rest = Diagnosis((findings[at],)).lines(frame.width - _NUMBER_OF_IT)
+        path = self._index.trace.path
+        finding = findings[at]
+        check = finding.check.replace(str(path), path.name)
+        shown = Diagnosis((replace(finding, check=check),))
+        first, *rest = shown.lines(frame.width - _NUMBER_OF_IT)
         lines: list[Line] = [[]]
         for text in (first.removeprefix("1. "), *rest):
             style = "dim" if text.lstrip().startswith("$") else "title"
@@ -440,6 +455,11 @@ class StatsPane(BasePane[StatsState]):
             if ids[node].startswith(f"{pe}."):
                 last.append(int(served.ops_of(node)[-1]))
         return max(last, default=None)
+
+
+_NO_CALL: Line = [
+    (" the host made this op, so no PE called it: n, N find others", "dim")
+]
 
 
 def _to_op(op: int | None) -> tuple[Effect, ...]:
@@ -604,8 +624,9 @@ def _bar_rows(
 ) -> list[_Row]:
     """A title, and a row for each bar; of a name that is too long its end is shown."""
     longest = max((len(bar.name) for bar in bars), default=0)
-    columns = max(min(width // 2, longest), _SHORTEST_NAME)
     text_columns = max((len(bar.text) for bar in bars), default=0)
+    beside_bar = width - text_columns - _SHARE_COLUMNS - _USUAL_BAR
+    columns = max(min(max(width // 2, beside_bar), longest), _SHORTEST_NAME)
     room = max(width - columns - text_columns - _SHARE_COLUMNS, _SHORTEST_BAR)
     rows = [_Row([(title, "title")])]
     for bar in bars:

@@ -1,9 +1,8 @@
 """Pane 3: the composites of the trace in canonical order, and the tiles of some of
 them.
 
-A composite is a row; one that is open has a row for each of its tiles below. In a
-tile's row a colour and a letter stand for each stage, and dots for what the tile waits
-for.
+A composite is a row; one that is open has a row for each of its tiles below. A tile's
+row has a slice for each stage, as in the timeline, and a dotted line where it waits.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from kernbench.replay.inner_commands import (
 from kernbench.replay.query import Query
 from kernbench.replay.text import count_text, time_text
 from kernbench.replay.time.op_classes import STAGE_LETTERS
+from kernbench.replay.time.slices import Slice
 from kernbench.replay.time.tiles import TileRow
 from kernbench.replay.views.ops import InService
 from kernbench.replay.views.tiles import (
@@ -31,7 +31,8 @@ from kernbench.replay.views.tiles import (
     TileOutline,
     TilePlace,
 )
-from tui.draw import Glyphs, Line
+from tui.draw import Line
+from tui.panes.axis import Axis, ruler
 from tui.panes.base import (
     Answers,
     BasePane,
@@ -48,32 +49,27 @@ from tui.panes.base import (
     Scroll,
     Settle,
 )
+from tui.panes.slices import Pointed, Row, beside, duration_text
 
 ALL_RUNNING = 1
 """The number of the view in which every composite is open that runs while the cursor's
 does.
 """
 
-_QUEUE = "."
-_ON_ITS_WAY = ":"
-_OTHER = ","
-_DOTS = {
-    "engine": _QUEUE,
-    "window": _QUEUE,
-    "dma_slot": _QUEUE,
-    "link": _ON_ITS_WAY,
-    "hbm_channel": _ON_ITS_WAY,
-}
-"""How a wait is drawn, by its reason: for the tile's turn, or for bytes on their way.
-Any other, as for an operand, is ``_OTHER``.
-"""
-_LEGEND = ((_QUEUE, "queue"), (_ON_ITS_WAY, "link/hbm"), (_OTHER, "other"))
 _WAITED = 22
 """Columns right of the chart, for how long a tile waited and for what."""
+_ROWS_ABOVE = 2
+"""Rows above the cursor's composite, if all of its tiles are in view."""
+_LEAST_NS = 1e-3
+"""The shortest time that a chart spans."""
 _LEAST_CHART = 8
 """Columns of the chart in the narrowest pane."""
 _HEADER = 2
-"""Lines above the list: one about the cursor's composite, and the legend."""
+"""Lines above the list: one about the cursor's composite, and the ruler."""
+_SHORT = {"hbm_channel": "hbm", "dma_slot": "dma slot"}
+"""Reasons of waits, where there is little room."""
+_MOST_REASONS = 2
+"""Reasons that are named of what tiles wait for."""
 _NEVER_ENDED = "a composite that never ended"
 
 
@@ -209,7 +205,12 @@ class TilesPane(BasePane[TilesState]):
         if content is None:
             return state
         room = frame.height - _HEADER
-        rows = state.rows.settled(content.listing.total, room, content.here)
+        rows = state.rows
+        if rows.pick is None and content.outline.tiles < room - _ROWS_ABOVE:
+            # An open composite stays at its lines when the next one is opened.
+            first = content.listing.row_of(content.outline.place)
+            rows = replace(rows, top=first - _ROWS_ABOVE)
+        rows = rows.settled(content.listing.total, room, content.here)
         return replace(state, rows=rows)
 
     def _content(
@@ -275,7 +276,7 @@ class TilesPane(BasePane[TilesState]):
     # -- render --------------------------------------------------------------------
 
     def render(self, state: TilesState, frame: Frame, answers: Answers) -> Picture:
-        """A line about the cursor's composite, the legend, and the rows in view."""
+        """A line about the cursor's composite, the ruler, and the rows in view."""
         outline: TileOutline = answers.of(TILE_OUTLINE.ask(frame.cursor))
         if outline.empty:
             note = outline.note or "this composite has no tiles"
@@ -308,7 +309,10 @@ class TilesPane(BasePane[TilesState]):
         if frame.cursor >= 0:
             time = self._index.ops.time(frame.cursor)
         columns = max(frame.width - label - _WAITED, _LEAST_CHART)
-        drawn = [self._head(content.outline, frame.cursor, t0, t1), _legend()]
+        axis = Axis(t0, max(t1, t0 + _LEAST_NS), label, columns, time, frame.glyphs)
+        head = self._head(content.outline, frame.cursor, t0, t1)
+        drawn = [beside(head, _summary(lines), frame.width), ruler(axis)]
+        pointed = Pointed(frame.cursor)
         numbers = range(state.rows.top, state.rows.top + len(lines))
         for i, line, name in zip(numbers, lines, names, strict=True):
             mark = " "
@@ -321,11 +325,14 @@ class TilesPane(BasePane[TilesState]):
                 style = "here"
             if i == state.rows.pick:
                 style = "pick"
-            chart = _Chart(t0, t1, columns)
-            chart.add(line)
-            cells = chart.with_cursor(time, frame.glyphs)
+            row = Row(axis)
+            if line.tile is not None:
+                for wait in line.tile.waits:
+                    row.add_wait(wait.t0, wait.t1)
+            row.add_slices(_slices(line), pointed)
+            row.add_cursor()
             text = f"{mark}{name}".ljust(label - 1)
-            drawn.append([(text, style), (" ", ""), *cells, *_waited(line.tile)])
+            drawn.append([(text, style), (" ", ""), *row.line, *_waited(line.tile)])
         return Picture(tuple(drawn))
 
     def _name(self, line: TileLine) -> str:
@@ -383,64 +390,19 @@ def _lines_query(state: TilesState, content: _Content, frame: Frame) -> Query:
     return TILE_LINES.ask(rows=rows, unended=None if ended else frame.cursor)
 
 
-# -- the chart ---------------------------------------------------------------------
+# -- the rows ----------------------------------------------------------------------
 
 
-class _Chart:
-    """The cells of one row, ``columns`` of them from ``t0`` to ``t1`` ns."""
-
-    def __init__(self, t0: float, t1: float, columns: int) -> None:
-        self._t0 = t0
-        self._t1 = t1
-        self._cell_ns = max(t1 - t0, 1e-9) / columns
-        self._cells: Line = [(" ", "")] * columns
-
-    def add(self, line: TileLine) -> None:
-        """Draw a composite as one bar; of a tile its stages, and then its waits.
-
-        A wait does not cover the first cell of a stage, so that each stage is seen.
-        """
-        if line.tile is None:
-            for i in self._range(line.t0, line.t1):
-                self._cells[i] = ("=", "rule")
-            return
-        begins = set()
-        for span in line.tile.spans:
-            letter = STAGE_LETTERS[span.stage]
-            for i in self._range(span.t0, span.t1):
-                self._cells[i] = (letter, letter)
-            begins.add(self._cell_of(span.t0))
-        for wait in line.tile.waits:
-            dot = _DOTS.get(wait.reason, _OTHER)
-            for i in self._range(wait.t0, wait.t1):
-                if i not in begins:
-                    self._cells[i] = (dot, self._cells[i][1] or "mark")
-
-    def _cell_of(self, t: float) -> int:
-        """The cell of a time; of one that is not in view the nearest cell."""
-        cell = int((t - self._t0) / self._cell_ns)
-        return min(max(cell, 0), len(self._cells) - 1)
-
-    def _range(self, t0: float, t1: float) -> range:
-        """The cells from ``t0`` to ``t1``: at least one, or none if out of view."""
-        if t0 > self._t1 or t1 < self._t0:
-            return range(0)
-        first = self._cell_of(t0)
-        end = int((t1 - self._t0) / self._cell_ns)
-        return range(first, min(max(end, first + 1), len(self._cells)))
-
-    def with_cursor(self, time: float | None, glyphs: Glyphs) -> Line:
-        """The cells with the cursor's time among them, if that is in view.
-
-        A stage under the cursor keeps its letter, any other cell becomes a bar.
-        """
-        cells = self._cells.copy()
-        if time is not None and self._t0 <= time < self._t1:
-            at = self._cell_of(time)
-            text, style = cells[at]
-            is_stage = len(style) == 1
-            cells[at] = (text, f"{style}|") if is_stage else (glyphs.bar, "mark")
-        return cells
+def _slices(line: TileLine) -> list[Slice]:
+    """A composite as one slice, a tile as one for each of its stages."""
+    if line.tile is None:
+        return [Slice(line.op, line.t0, line.t1, "C", 0, "composite")]
+    slices = []
+    for span in line.tile.spans:
+        letter = STAGE_LETTERS[span.stage]
+        name = span.stage.lower().removeprefix("dma_")
+        slices.append(Slice(span.op, span.t0, span.t1, letter, 0, name))
+    return slices
 
 
 def _span_of(lines: Sequence[TileLine]) -> tuple[float, float]:
@@ -462,22 +424,28 @@ def _ops_of(line: TileLine) -> list[int]:
 
 def _waited(tile: TileRow | None) -> Line:
     """How long a tile waited in all, and what for longest; empty if it did not wait."""
-    by_reason: dict[str, float] = defaultdict(float)
-    if tile is not None:
-        for wait in tile.waits:
-            by_reason[wait.reason] += wait.t1 - wait.t0
+    by_reason = _waits_of([] if tile is None else [tile])
     if not by_reason:
         return []
-    longest = max(by_reason, key=by_reason.__getitem__)
-    return [(f" {time_text(sum(by_reason.values()))} {longest}", "mark")]
+    reason, _ = by_reason[0]
+    whole = duration_text(sum(ns for _, ns in by_reason))
+    return [(f" waits {whole}", "title"), (f" {reason}", "dim")]
 
 
-def _legend() -> Line:
-    """What the letters of the stages and the dots of the waits mean."""
-    line: Line = [(" ", "")]
-    for stage, letter in STAGE_LETTERS.items():
-        name = stage.lower().removeprefix("dma_")
-        line += [(letter, letter), (f" {name} ", "dim")]
-    for dot, what in _LEGEND:
-        line += [(f" {dot}", "mark"), (f" {what}", "dim")]
-    return line
+def _waits_of(tiles: Sequence[TileRow]) -> list[tuple[str, float]]:
+    """What some tiles waited for, and for how long in all (ns), the longest first."""
+    by_reason: dict[str, float] = defaultdict(float)
+    for tile in tiles:
+        for wait in tile.waits:
+            reason = _SHORT.get(wait.reason, wait.reason)
+            by_reason[reason] += wait.t1 - wait.t0
+    return sorted(by_reason.items(), key=lambda reason: -reason[1])
+
+
+def _summary(lines: Sequence[TileLine]) -> Line:
+    """What the tiles in view wait for."""
+    waits = _waits_of([line.tile for line in lines if line.tile is not None])
+    if not waits:
+        return []
+    texts = [f"{duration_text(ns)} for {reason}" for reason, ns in waits]
+    return [("tiles wait ", "dim"), (", ".join(texts[:_MOST_REASONS]), "title")]

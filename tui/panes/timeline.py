@@ -59,7 +59,7 @@ from tui.panes.base import (
     Settle,
     Waiting,
 )
-from tui.panes.slices import HOT, Marks, Pointed, beside, duration_text, legend
+from tui.panes.slices import Marks, Pointed, beside, duration_text, is_hot, legend
 from tui.panes.slices import Row as CellRow
 from tui.panes.tree import Branch, Folds, Tree, row_of
 
@@ -86,6 +86,8 @@ _EDGE = 1 / 50
 _PANS = 8
 """How many steps of panning move the window by its own length."""
 
+_ROWS_ABOVE = 2
+"""Rows above the cursor's group, which is as high as that of others."""
 _LEAST_LABEL = 16
 """Columns of the names of rows, where there is room."""
 _HEADER = 2
@@ -173,6 +175,23 @@ class _Table:
     def header(self) -> int:
         """Lines above the rows that scroll: minimap, ruler and pinned rows."""
         return _HEADER + len(self.pinned)
+
+    def top_around(self, top: int, room: int) -> int:
+        """The first row to show in so many lines, so that the cursor's group stands at
+        the same lines wherever it is: then few cells are another when the cursor goes
+        on to a group like it. Without a cursor, or a group, it is ``top``.
+        """
+        if self.here is None or len(self.shown) <= room:
+            return top
+        first = self.here
+        while first > 0 and not self.shown[first].group:
+            first -= 1
+        end = self.here + 1
+        while end < len(self.shown) and self.shown[end].depth > self.shown[first].depth:
+            end += 1
+        if end - first > room or not self.shown[first].group:
+            return top
+        return first - _ROWS_ABOVE
 
     def in_view(self, rows: Rows) -> tuple[Branch, ...]:
         """The rows that are drawn, from top to bottom."""
@@ -330,7 +349,13 @@ class TimelinePane(BasePane[TimelineState]):
         if state.seeks:
             state, table = self._sought(state, frame, answers, table)
         room = self._room(frame) - len(table.pinned)
-        rows = state.rows.settled(len(table.shown), room, table.here)
+        rows = state.rows
+        if rows.pick is None:
+            rows = replace(rows, top=table.top_around(rows.top, room))
+        total = len(table.shown)
+        if answers.known(TRAFFIC.ask()) is None:
+            total = max(total, rows.total)  # those that are to come are not forgotten
+        rows = rows.settled(total, room, table.here)
         state = replace(state, rows=rows)
         cells = self._ask_cells(CELLS, state, frame, table)
         if cells != state.cells and answers.known(cells) is not None:
@@ -572,11 +597,15 @@ class TimelinePane(BasePane[TimelineState]):
         window = SUMMARY.ask(t0=axis.t0, t1=axis.t1, columns=axis.columns)
         if self._is_long and answers.known(window) is None:
             return (window,)
-        rows = tuple(branch.row for branch in self._op_rows(state, table))
-        indexed = INDEXED_ROWS.ask(rows=rows)
+        rows = self._op_keys(state, frame, table)
         if self._is_long:
-            return (indexed, self._ask_whole(state, frame), TRAFFIC.ask())
-        return (indexed,)
+            whole = self._ask_whole(state, frame)
+            return (INDEXED_ROWS.ask(rows=rows), whole, TRAFFIC.ask())
+        return (INDEXED_ROWS.ask(rows=self._with_whole(rows)),)
+
+    def _with_whole(self, rows: tuple[RowKey, ...]) -> tuple[RowKey, ...]:
+        """Some rows, and the one that the minimap is made of."""
+        return tuple(dict.fromkeys((*rows, RowKey(self._tree.working))))
 
     def preparations(
         self, state: TimelineState, frame: Frame, answers: Answers
@@ -589,8 +618,8 @@ class TimelinePane(BasePane[TimelineState]):
             return ()
         light: list[RowKey] = []
         ops = 0
-        for branch in self._op_rows(state, table):
-            missing = self._index.timelines.unindexed([branch.row])
+        for row in self._with_whole(self._op_keys(state, frame, table)):
+            missing = self._index.timelines.unindexed([row])
             ops += missing.ops
             if ops > LIGHT_OPS:
                 break
@@ -605,20 +634,30 @@ class TimelinePane(BasePane[TimelineState]):
         """The question ``command`` about the cells of the rows in view."""
         branches = self._op_rows(state, table)
         axis = self._axis(state, frame)
-        number = self._number(frame)
-        room = self._room(frame)
-        rows = []
-        for branch in branches:
-            is_open = self._tree.is_open(branch, state.folds, number, room)
-            is_led = branch.lead is not None and is_open
-            rows.append(branch.lead if is_led and branch.lead else branch.row)
         return command.ask(
-            rows=tuple(rows),
+            rows=self._op_keys(state, frame, table),
             pes=tuple(branch.pes for branch in branches),
             t0=axis.t0,
             t1=axis.t1,
             columns=axis.columns,
         )
+
+    def _op_keys(
+        self, state: TimelineState, frame: Frame, table: _Table
+    ) -> tuple[RowKey, ...]:
+        """What the rows in view show that show ops: their own, of an open PE its
+        composites.
+        """
+        number = self._number(frame)
+        room = self._room(frame)
+        keys = []
+        for branch in self._op_rows(state, table):
+            key = branch.row
+            is_open = self._tree.is_open(branch, state.folds, number, room)
+            if branch.lead is not None and is_open:
+                key = branch.lead
+            keys.append(key)
+        return tuple(keys)
 
     def _op_rows(self, state: TimelineState, table: _Table) -> tuple[Branch, ...]:
         """The rows in view that show ops."""
@@ -642,7 +681,7 @@ class TimelinePane(BasePane[TimelineState]):
         """The question how busy the machine is over the whole run."""
         axis = self._axis(state, frame)
         return CELLS.ask(
-            rows=(RowKey(self._tree.components),),
+            rows=(RowKey(self._tree.working),),
             pes=(1,),
             t0=0.0,
             t1=self._end,
@@ -698,18 +737,21 @@ class TimelinePane(BasePane[TimelineState]):
                 shares = traffic.get(branch.traffic)
                 if shares is not None:
                     row.add_shares(shares.busy, shares.waiting)
-                    hot |= bool((shares.waiting >= HOT).any())
+                    hot |= bool(is_hot(shares.busy, shares.waiting).any())
             else:
                 key = next(rows)
                 if key in cells:
                     _draw(row, cells[key], marks.get(key), state.view, pointed)
                     letters.update(cells[key].letters)
+                    row.say_idle()
                 elif cells_waiting is not None:
                     lines.append(line + cells_waiting.line)
                     continue
             row.add_cursor()
             lines.append(line + row.line)
-        footer = self._footer(frame, axis, causes, legend(letters, axis.glyphs, hot))
+        wrong = state.view == HAZARDS
+        classes = legend(letters, axis.glyphs, hot, wrong)
+        footer = self._footer(frame, axis, causes, classes)
         lines += [[]] * (frame.height - len(lines) - len(footer))
         return Picture(
             tuple(lines + footer), axis.summary, cells_waiting or marks_waiting
@@ -861,7 +903,7 @@ def _draw(
     marks = None
     if hits is not None:
         marks = Marks(hits, wrong=view == HAZARDS)
-    row.add_bars(cells.letters, cells.busy)
+    row.add_bars(cells.letters, cells.busy, cells.slices)
     row.add_slices(cells.slices, pointed, marks)
     if marks is not None:
         row.add_marks(marks)
@@ -915,4 +957,4 @@ def _why(causes: Causes | None, axis: Axis) -> tuple[Line, Line]:
 
 def _place(linked: Linked) -> str:
     """Which op it is and where it was served."""
-    return f" op {linked.op} {linked.component}"
+    return f" (op {linked.op}, {linked.component})"

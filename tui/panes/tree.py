@@ -73,7 +73,7 @@ class Branch:
     @property
     def name(self) -> str:
         """The whole name, without what all engines' begin with."""
-        return self.label.replace(_ENGINE, "")
+        return _brief(self.label)
 
     @property
     def components(self) -> tuple[int, ...]:
@@ -90,6 +90,7 @@ class Tree:
     """All rows of a trace, made once.
 
     ``components`` are the nodes that served ops, by their place in the machine.
+    ``working`` are those of them that are in a PE; if there is none, all.
     ``rows`` are all groups and components, each group before what is in it, ``at`` the
     same by id, and ``width`` is the length of the longest label.
 
@@ -104,6 +105,8 @@ class Tree:
             (found, nodes.pe[found], nodes.cube[found], nodes.sip[found])
         )
         self.components: tuple[int, ...] = tuple(found[by_place].tolist())
+        in_pe = [c for c in self.components if nodes.pe[c] >= 0]
+        self.working: tuple[int, ...] = tuple(in_pe) or self.components
         self._pe_of = _places(index, self.components)
         self._numbers = np.zeros(len(index.trace.node_ids), np.int64)
         self._numbers[list(self.components)] = np.arange(len(self.components))
@@ -149,10 +152,12 @@ class Tree:
                     rows.append(replace(found, depth=depth))
             node = self.components[low]
             label = index.ops.label(node, 4)
-            short = label.replace(_ENGINE, "")
+            short = _brief(label)
             depth = _depth((*place, low), groups)
-            if _parts(place)[-1] in groups:
-                short = index.trace.nodes.engine[node].replace(_ENGINE, "")
+            inner = [part for part in _parts(place) if part in groups]
+            if inner:
+                around = index.ops.label(node, len(inner[-1]))
+                short = _brief(label.removeprefix(f"{around}."))
             rows.append(
                 Branch(
                     index.trace.node_ids[node],
@@ -286,7 +291,7 @@ class Tree:
                 traffic=group.components,
             )
             if len(group.components) == 1:
-                rows.append(replace(row, label=group.labels[0], short=group.labels[0]))
+                rows.append(replace(row, label=group.labels[0]))
                 continue
             rows.append(row)
             if self.is_open(row, folds, -1, 0):
@@ -307,6 +312,11 @@ class Tree:
 
 
 _LOW = attrgetter("low")
+
+
+def _brief(name: str) -> str:
+    """A name without what all engines' have in common."""
+    return name.replace("pe_fetch_store", "fetch").replace(_ENGINE, "")
 
 
 def row_of(shown: Sequence[Branch], number: int, lane: int | None) -> int:

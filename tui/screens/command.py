@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shlex
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -46,18 +47,20 @@ from kernbench.replay.commands import (
     needed_by,
     parse,
 )
+from kernbench.replay.data.blame import Blame
 from kernbench.replay.expr import parse_count, parse_time
 from kernbench.replay.inner_commands import FITTING
 from kernbench.replay.progress import Cancelled
 from kernbench.replay.query import Query, Session, Stop
 from kernbench.replay.races.findings import Findings
-from kernbench.replay.text import as_text
+from kernbench.replay.text import as_text, count_text
 from kernbench.replay.time.roofline import Bound
 from kernbench.replay.whatif.answers import CausalProfile
 from kernbench.trace import Trace
 from kernbench.visible import visible_text
 from tui.actions import (
     FILTER,
+    LOG,
     OPEN,
     PROVE,
     RELOAD,
@@ -75,6 +78,7 @@ from tui.claims import (
     race_of,
     title_of,
 )
+from tui.clipboard import copy
 from tui.desk import KEY_S, Desk
 from tui.draw import Glyphs, Line
 from tui.keymap import Keymap
@@ -136,6 +140,12 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         self.pending_stops: list[Call] = []
         """Of an earlier time; made one by one, as what they have to know comes."""
         self.playing: Timer | None = None
+        self.said = ""
+        """The message that is shown."""
+        self.done: list[str] = [f"goto {replay.state.cursor}"]
+        """What was done, as lines of a script."""
+        self.shell = ""
+        """The shell command of what was done last."""
         self._next_letter: Callable[[str], Call] | None = None
         self._reading: asyncio.Task[None] | None = None
 
@@ -149,6 +159,19 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         """Make a pane the active one."""
         raise NotImplementedError
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing was begun here that another screen could not go on with."""
+        return (
+            self.is_current
+            and not self.line.display
+            and self.asked is None
+            and self.playing is None
+            and self.proof is None
+            and self.prover.pending is None
+            and self._next_letter is None
+        )
+
     # -- messages -------------------------------------------------------------
 
     @property
@@ -158,8 +181,9 @@ class CommandScreen(Screen[None], inherit_bindings=False):
 
     def say(self, text: str) -> None:
         """A message above the footer until the next key; empty: none."""
+        self.said = visible_text(text)
         if text or self.notice.display:
-            self.notice.update(visible_text(text))
+            self.notice.update(self.said)
             self.notice.display = bool(text)
 
     def show_text(self, title: str, lines: list[Line], way: Way | None = None) -> None:
@@ -199,6 +223,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         """
         text = text or call.text
         command = call.command
+        self._log(call)
         if command is SEARCH:
             self.sought = expression(call.args.text)
             self.do_find(1)
@@ -210,6 +235,8 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             self._prove(call.args, text)
         elif command is OPEN:
             self._open(call.args.file)
+        elif command is LOG:
+            self._show_log(call.args.file)
         elif command in _PROVED_BY:
             self._prove_answer(call, text)
         elif command.kind == "move":
@@ -227,8 +254,62 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             query = command.query(self.session, call.args)
             self._ask(Asked(text, query, partial(self._show_answer, text)))
 
+    # -- what was done ----------------------------------------------------------
+
+    def _log(self, call: Call) -> None:
+        """Note a call as a line of a script, and as a command of the shell."""
+        if call.command in SCREEN_COMMANDS:
+            return
+        file = self.desk.index.trace.path
+        self.shell = shell_line(call, file, self.session.cursor)
+        self.done.append(call.text)
+
+    def do_shell(self) -> None:
+        """Copy the shell command of what was done last."""
+        if not self.shell:
+            file = shlex.quote(str(self.desk.index.trace.path))
+            self.shell = f"kernbench-tui {file} --op {self.session.cursor}"
+        how = copy(self.shell, self.app.copy_to_clipboard)
+        self.say(f"$ {self.shell}  (copied {how}; :log has all as a script)")
+
+    def _show_log(self, file: str | None) -> None:
+        """All that was done, as a script; or write it to a file."""
+        script = "\n".join([*self.done, ""])
+        if file is None:
+            run = "kernbench-tui --script THIS.txt TRACE runs it again"
+            rows = [f"# {run}; :log FILE writes it", *self.done]
+            self.show_text(LOG.name, self._wrapped(rows))
+            return
+        try:
+            Path(file).write_text(script, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{file}: {error.strerror or error}") from None
+        self.say(f"{count_text(len(self.done), 'command')} written to {file}")
+
     def _move(self, call: Call, known: Any) -> None:
-        """Make a move, and say what there is to be said of it."""
+        """Make a move, and say what there is to be said of it. A search goes on from
+        the other end.
+        """
+        if call.command in (FIND, FIND_BACK) and len(known):
+            self._find(call, known)
+            return
+        self._moved(call, known)
+
+    def _find(self, call: Call, known: Any) -> None:
+        """To the next op of those that fit; behind the last to the first."""
+        here = self.session.cursor
+        wraps = known[-1] <= here if call.command is FIND else known[0] >= here
+        if not wraps:
+            self._moved(call, known)
+            return
+        forward = call.command is FIND
+        end = known[0] if forward else known[-1]
+        self._moved(GOTO(op=int(end)), None)
+        self.last_move = call
+        where = "the first" if forward else "the last"
+        self.say(f"search wrapped: {where} of {count_text(len(known), 'op')} that fit")
+
+    def _moved(self, call: Call, known: Any) -> None:
         before = self.session
         after = moved(self.desk.index, before, call, known)
         if after.cursor != before.cursor and self.asked and self.asked.moves:
@@ -256,11 +337,19 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         """An answer as text over the whole screen. What it claims can be proved."""
         self.say("")
         way = None
+        if isinstance(answer, Blame) and answer.suspect is not None:
+            words = f"goes to op {answer.suspect:,}"
+            way = Way("enter", words, GOTO(op=answer.suspect))
         claim = claim_of(answer)
         if claim is not None:
             self.desk.claim = claim
             way = Way("prove", "proves it", PROVE(claim=claim))
-        self.show_text(title, self._wrapped(answer.lines(self.size.width)), way)
+        rows = [*answer.lines(self.size.width)]
+        if isinstance(answer, Blame) and answer.suspect is not None:
+            rows = [rows[-1], *rows[:-1]]  # the suspect is what one looks for
+        if self.shell:
+            rows.append(f"$ {self.shell}")
+        self.show_text(title, self._wrapped(rows), way)
 
     def _wrapped(self, rows: Iterable[str]) -> list[Line]:
         """Rows of text, those that are too long for the screen in several lines."""
@@ -383,8 +472,12 @@ class CommandScreen(Screen[None], inherit_bindings=False):
     def do_prompt(self, kind: str) -> None:
         """Open the command line, with a command begun."""
         where = self.desk.states["ops"].where
-        texts = {"search": f"{SEARCH.name} ", "filter": f"{FILTER.name} {where}"}
-        self.line.open(texts.get(kind, ""))
+        if kind == "search":
+            self.line.open(prompt="/", before=f"{SEARCH.name} ")
+        elif kind == "filter":
+            self.line.open(where, prompt="&", before=f"{FILTER.name} ")
+        else:
+            self.line.open()
 
     def do_find(self, way: int) -> None:
         """To the next (1) or previous (-1) op that fits the search."""
@@ -639,6 +732,20 @@ def _opened(path: Path) -> ReplaySession:
         raise KernbenchError(f"{path}: {error.strerror or error}") from None
     replay.index.prepare()
     return replay
+
+
+def shell_line(call: Call, file: Path, op: int) -> str:
+    """The command of the shell that answers as a call does at an op; of a move the one
+    that opens the trace and makes it.
+    """
+    name, *rest = call.text.split()
+    if call.command.kind == "move":
+        typed = shlex.quote(f"goto {op}\n{call.text}")
+        return f"printf {typed} | kernbench-tui --script - {shlex.quote(str(file))}"
+    line = ["kernbench", "trace", name, str(file), *rest]
+    if "op" in call.command.about:
+        line += ["--op", str(op)]
+    return shlex.join(line)
 
 
 def expression(text: str) -> str:

@@ -13,20 +13,25 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
+from textwrap import wrap
 from time import monotonic
 from typing import Any, cast
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Container
+from textual.geometry import Size
+from textual.widgets import Input, Static
 
 from kernbench.replay import ReplaySession
+from kernbench.replay.commands import GOTO
 from kernbench.replay.query import Query
+from kernbench.visible import visible_text
 from tui.actions import BY_ID, Own, ToPane
 from tui.clipboard import copy
 from tui.desk import ROW_OF, Desk, Drawn
 from tui.draw import Glyphs
-from tui.keymap import Keymap
+from tui.keymap import Keymap, shown
 from tui.lifecycle import TerminalApp
 from tui.messages import Activate, PaneClicked, PaneScrolled
 from tui.panes import PANES
@@ -36,7 +41,7 @@ from tui.prefetch import prefetch
 from tui.runner import Runner, Urgency
 from tui.screens.command import CommandScreen
 from tui.screens.help import help_lines
-from tui.screens.layout import ALL, Plan, plan
+from tui.screens.layout import ALL, SMALLEST, Plan, plan
 from tui.widgets.pane_view import PaneView
 from tui.widgets.status import (
     LATE_S,
@@ -58,6 +63,10 @@ show it alone would take as long from the worker.
 """
 
 
+_PROMPT_EDGES = 4
+_NOTICE_EDGES = 2
+_MOST_NOTICE = 5
+"""Lines of a message, at most."""
 _FEW_OPS = 20
 """A list of so many ops leaves most of its pane empty."""
 
@@ -96,11 +105,17 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self.tabs = Tabs(glyphs)
         self.footer = KeyFooter(self.keymap)
         self.views = {row.key: PaneView(row.key, glyphs) for row in PANES}
+        self.prompt = Static(id="prompt", markup=False)
+        self.proposals = Static(id="proposals", markup=False)
+        self._lines_below = 0
+        """That a message or the line that is typed take of the body."""
         self.tab = opening_tab(self.desk)
         self.maximised = False
         self.stirred = 0.0
         """When a key last came, s."""
         self._plan = Plan({})
+        self._most_rows = len(self.desk.index.op_index.components)
+        """Of the timeline, as far as is known."""
         self._beside_diff = self.active
         self._late: dict[str, float] = {}
         self._missed: frozenset[Query] = frozenset()
@@ -114,12 +129,13 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         """Two lines, the body, the footer; command line and notice lie above them."""
         yield from (self.status, self.crumbs)
         yield Container(*self.views.values(), self.tabs, id="body")
-        yield from (self.footer, self.notice, self.line)
+        yield from (self.footer, self.notice, self.proposals, self.line, self.prompt)
 
     def on_mount(self) -> None:
         """Nothing is typed yet; what was found wrong is said."""
         self.line.display = False
         self.notice.display = False
+        self._show_prompt()
         notes = list(self.notes)
         if len(notes) > 1:
             keys = self.keymap.shown("help")
@@ -163,6 +179,42 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
 
     # -- layout ---------------------------------------------------------------
 
+    def say(self, text: str) -> None:
+        """A message in place of the footer, or of the proposals; a longer one takes
+        lines of the body: nothing is covered.
+        """
+        super().say(text)
+        self._fit_below()
+
+    def _show_prompt(self) -> None:
+        """Show what stands in front of the line that is typed, and what it proposes."""
+        self.prompt.display = self.line.display
+        self.proposals.display = self.line.display and not self.notice.display
+        if self.line.display:
+            self.prompt.update(self.line.prompt)
+            proposed = self.line.proposals(self.size.width - _PROMPT_EDGES)
+            self.proposals.update(visible_text(proposed))
+            self.notice.styles.offset = (0, -1)
+        else:
+            self.notice.styles.offset = (0, 0)
+        self._fit_below()
+
+    def _fit_below(self) -> None:
+        """Give the body the lines that are left."""
+        lines = 1 if self.line.display else 0
+        if self.notice.display:
+            room = max(self.size.width - _NOTICE_EDGES, 1)
+            text = self.said.splitlines()
+            wrapped = sum(max(len(wrap(line, room)), 1) for line in text)
+            lines += min(wrapped, _MOST_NOTICE) - 1
+        if lines != self._lines_below and self.size.height > SMALLEST[1]:
+            self._lines_below = lines
+            self.lay_out()
+
+    @on(Input.Changed)
+    def _typed(self) -> None:
+        self._show_prompt()
+
     def lay_out(self) -> None:
         """Put the panes where the plan wants them, and draw. What the timeline needs is
         known once it has been drawn.
@@ -198,9 +250,11 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         around = 2 if self._plan.bordered else 1
         needs = {"ops": len(self.desk.index.ops) + 1 + around}
         if height and rows.total:
-            needs[ALL[0]] = rows.total + height - rows.room + around
+            # as if all were unfolded: what a move folds must not move other panes
+            self._most_rows = max(self._most_rows, rows.total)
+            needs[ALL[0]] = self._most_rows + height - rows.room + around
         return plan(
-            self.size,
+            Size(self.size.width, self.size.height - self._lines_below),
             self.active,
             self.tab,
             self.maximised,
@@ -218,6 +272,8 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
     def show(self, urgency: Urgency = Urgency.VISIBLE) -> None:
         """Draw the panes in view and the lines around them."""
         self._late_is_due = False
+        if self.prompt.display != self.line.display:
+            self._show_prompt()
         found = self.desk.draw(urgency, self.awaited)
         missed: set[Query] = set()
         for key, drawn in found.items():
@@ -245,6 +301,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         note = self._plan.note
         if self.playing is not None and not note:
             note = "playing"
+        note = note or cast(Any, self.app).run_note
         self.status.update_line(self.session, width, note, self.running)
         self.crumbs.update_line(self.session)
         if self._plan.tabs is not None:
@@ -350,6 +407,8 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
             elif id:
                 event.stop()
                 self.act(id)
+            else:
+                self.say(f"{shown(event.key)} has no meaning here; ? lists the keys")
         self.draw_ahead()
 
     def act(self, id: str) -> None:
@@ -440,6 +499,14 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         else:
             self._beside_diff = self.active
             self.do_activate("diff")
+
+    def do_live(self) -> None:
+        """To the last op of a run that goes on, and stay on the last one from now."""
+        why_not = cast(Any, self.app).stay_on_end()
+        if why_not:
+            self.say(why_not)
+        else:
+            self.carry_out(GOTO(op="end"))
 
     def do_fit_marks(self) -> None:
         """The timeline between the last two marks."""

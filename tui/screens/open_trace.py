@@ -65,6 +65,8 @@ class LoadingScreen(Screen[None], inherit_bindings=False):
         self._bytes = max(path.stat().st_size, 1)
         self._given_up = False
         self._handed_over = False
+        self.typed: list[events.Key] = []
+        """Keys that wait for the trace."""
         self._body = Static(markup=False)
 
     def compose(self) -> ComposeResult:
@@ -106,6 +108,8 @@ class LoadingScreen(Screen[None], inherit_bindings=False):
         if self._given_up and not isinstance(answer, Exception):
             answer = GivenUp()
         self._then(answer)
+        if not isinstance(answer, Exception):
+            self.app.call_later(_type, cast("KernbenchApp", self.app), self.typed)
 
     def _on_frame(self, frame: Frame) -> None:
         """Note how far the reader is; raise GivenUp where it shall stop."""
@@ -119,7 +123,17 @@ class LoadingScreen(Screen[None], inherit_bindings=False):
         """Stop reading at the next frame, by the keys of back and of quit."""
         if _action_of(self, event) in ("back", "quit"):
             self._given_up = True
+        else:
+            self.typed.append(event)
         self._show_progress()
+
+
+def _type(app: KernbenchApp, keys: list[events.Key]) -> None:
+    """Let the debugger have keys that were typed before it was there."""
+    for key in keys:
+        app.debugger.call_after_refresh(
+            app.post_message, events.Key(key.key, key.character)
+        )
 
 
 class PickerScreen(Screen[None], inherit_bindings=False):

@@ -48,10 +48,17 @@ class CommandLine(PromptInput):
         self.cursor_blink = False  # nothing is written while nothing is done
         self._session = session
         self._past_lines: list[str] = []
+        self.prompt = ":"
+        self._before = ""
         self._recalled = 0  # index of the past line that is shown; their number: none
 
-    def open(self, text: str = "") -> None:
-        """Show the line, focused, with ``text`` to go on from."""
+    def open(self, text: str = "", prompt: str = ":", before: str = "") -> None:
+        """Show the line, focused, behind a ``prompt``, with ``text`` to go on from.
+
+        What is typed is run, and completed, as if it were behind ``before``.
+        """
+        self.prompt = prompt
+        self._before = before
         self._recalled = len(self._past_lines)
         self._set_line(text)
         self.display = True
@@ -83,8 +90,7 @@ class CommandLine(PromptInput):
         """Complete the last word as far as it is certain, and hint at what is open."""
         word = _BEFORE_WORD.split(self.value)[-1]
         head = self.value.removesuffix(word)
-        index = self._session.index
-        found = candidates(index, self._session.state, head, word, _TABLE)
+        found = self._candidates(head, word)
         if not found:
             self.post_message(Hint(f"nothing known begins with {word!r}"))
             return
@@ -99,11 +105,29 @@ class CommandLine(PromptInput):
             hint = f"{len(found):,} words, as {hint}"
         self.post_message(Hint(hint))
 
+    def _candidates(self, head: str, word: str) -> list[str]:
+        """What may follow ``head`` and begins with ``word``."""
+        index = self._session.index
+        head = f"{self._before}{head}"
+        return candidates(index, self._session.state, head, word, _TABLE)
+
+    def proposals(self, width: int) -> str:
+        """What may be typed next, as many as fit into so many columns."""
+        word = _BEFORE_WORD.split(self.value)[-1]
+        text = ""
+        for one in self._candidates(self.value.removesuffix(word), word):
+            longer = f"{text}  {one}" if text else one
+            if len(longer) > width:
+                return f"{text} ..."[:width]
+            text = longer
+        return text
+
     async def action_submit(self) -> None:
         """Run the line, and remember it: Enter."""
         line = self.value.strip().removeprefix(":").strip()
         self._hide()
-        if line:
+        if line or self._before:
+            line = f"{self._before}{line}".strip()
             self._past_lines.append(line)
             self.screen.post_message(RunCommand(line))
         else:

@@ -43,16 +43,16 @@ class EarlyCredit(PeIpcq):
         """Nothing is left to give back."""
 
 
-def kernel(x_ptr: Any, y_ptr: Any, rows: int, n: int, tl: Any) -> None:
+def kernel(x_ptr: Any, y_ptr: Any, tl: Any) -> None:
     """The rows of cube 0, doubled one by one in cube 1."""
-    row_bytes = n * x_ptr.itemsize
+    rows, cols = tl.own(x_ptr)
     if tl.program_id(1) == 0:
-        for x in [tl.load(x_ptr + row * row_bytes, (n,), "f32") for row in range(rows)]:
+        for x in [tl.load(x_ptr[row]) for row in rows]:
             tl.send("E", x, wait=False)  # writes
         return
-    for row in range(rows, 2 * rows):
-        x = tl.recv("W", (n,), "f32")  # reads
-        tl.store(y_ptr + row * row_bytes, x + x)
+    for row in rows:
+        x = tl.recv("W", (len(cols),), "f32")  # reads
+        tl.store(y_ptr[row], 2 * x)
 
 
 @bench(
@@ -68,7 +68,7 @@ def run(torch: Any, rows: int = 16, n: int = 1024, slots: int = 2) -> None:
     data = torch.rng.standard_normal((2 * rows, n)).astype("f4")
     x = torch.tensor(data, dp=ROW_A_CUBE, name="x")
     y = torch.zeros((2 * rows, n), "f32", dp=ROW_A_CUBE, name="y")
-    torch.launch("early_credit", kernel, x, y, rows, n)
+    torch.launch("early_credit", kernel, x, y)
     expected = np.zeros_like(data)
     expected[rows:] = 2 * data[:rows]
     torch.expect(y, expected)

@@ -26,9 +26,9 @@ def coarse_exp(x: Array) -> Array:
 OPS = NUMPY_OPS | {"exp": replace(NUMPY_OPS["exp"], function=coarse_exp)}
 
 
-def kernel(x_ptr: Any, y_ptr: Any, n: int, tl: Any) -> None:
+def kernel(x_ptr: Any, y_ptr: Any, tl: Any) -> None:
     """y = exp(x + x) + 1."""
-    x = tl.load(x_ptr, (n,), "f32")
+    x = tl.load(x_ptr)
     e = tl.exp(x + x)  # fault: if OPS executes it
     tl.store(y_ptr, e + 1.0)
 
@@ -45,5 +45,5 @@ def run(torch: Any, n: int = 256, table: str = "right") -> None:
     data = torch.rng.standard_normal(n).astype("f4")
     x = torch.tensor(data, name="x")
     y = torch.empty((n,), "f32", name="y")
-    torch.launch("low_bits", kernel, x, y, n)
+    torch.launch("low_bits", kernel, x, y)
     torch.expect(y, np.exp(2 * data.astype("f8")) + 1)

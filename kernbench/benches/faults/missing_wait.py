@@ -9,9 +9,9 @@ from typing import Any
 from kernbench.runtime_api.registry import bench
 
 
-def kernel(x_ptr: Any, y_ptr: Any, n: int, tl: Any) -> None:
+def kernel(x_ptr: Any, y_ptr: Any, tl: Any) -> None:
     """y = x + x."""
-    x = tl.load(x_ptr, (n,), "f32", wait=False)  # writes
+    x = tl.load(x_ptr, wait=False)  # writes
     tl.store(y_ptr, x + x)  # fault: no tl.wait(x)
 
 
@@ -23,5 +23,5 @@ def run(torch: Any, n: int = 1024) -> None:
     data = torch.rng.standard_normal(n).astype("f4")
     x = torch.tensor(data, name="x")
     y = torch.empty((n,), "f32", name="y")
-    torch.launch("missing_wait", kernel, x, y, n)
+    torch.launch("missing_wait", kernel, x, y)
     torch.expect(y, 2 * data)

@@ -9,10 +9,10 @@ from typing import Any
 from kernbench.runtime_api.registry import bench
 
 
-def kernel(x_ptr: Any, y_ptr: Any, n: int, tl: Any) -> None:
+def kernel(x_ptr: Any, y_ptr: Any, tl: Any) -> None:
     """y = y + x."""
-    total = tl.load(y_ptr, (n,), "f32")  # fault: y is torch.empty, not torch.zeros
-    tl.store(y_ptr, total + tl.load(x_ptr, (n,), "f32"))
+    total = tl.load(y_ptr)  # fault: y is torch.empty, not torch.zeros
+    tl.store(y_ptr, total + tl.load(x_ptr))
 
 
 @bench(
@@ -24,5 +24,5 @@ def run(torch: Any, n: int = 64) -> None:
     data = torch.rng.standard_normal(n).astype("f4")
     x = torch.tensor(data, name="x")
     y = torch.empty((n,), "f32", name="y")
-    torch.launch("never_written", kernel, x, y, n)
+    torch.launch("never_written", kernel, x, y)
     torch.expect(y, data)

@@ -11,9 +11,9 @@ import numpy as np
 from kernbench.runtime_api.registry import bench
 
 
-def kernel(x_ptr: Any, y_ptr: Any, m: int, n: int, tl: Any) -> None:
+def kernel(x_ptr: Any, y_ptr: Any, tl: Any) -> None:
     """y = softmax(x), but for large x."""
-    x = tl.load(x_ptr, (m, n), "f16")
+    x = tl.load(x_ptr)
     e = tl.exp(x)  # fault: x - max(x) would be at most 0
     tl.store(y_ptr, e / tl.sum(e, axis=1, keepdims=True))
 
@@ -27,6 +27,6 @@ def run(torch: Any, m: int = 8, n: int = 64) -> None:
     data[1::2, 0] = 12
     x = torch.tensor(data, name="x")
     y = torch.empty((m, n), "f16", name="y")
-    torch.launch("overflow", kernel, x, y, m, n)
+    torch.launch("overflow", kernel, x, y)
     e = np.exp(data.astype("f8"))
     torch.expect(y, e / e.sum(axis=1, keepdims=True))

@@ -1,5 +1,7 @@
 """Fault: a loop over blocks of rows loads a whole last block where fewer rows are left.
 
+The block is addressed by bytes: a slice of the tensor would have been refused.
+
 To be found as a hazard: that load reads bytes outside of the allocation. A run ends in
 an error; with ``--warn-memory`` it reads what lies behind, and verification fails.
 """

@@ -19,11 +19,11 @@ class ByName(PeIpcq):
         super().connect(direction, ring, peer, direction)  # fault: it is ``back``
 
 
-def kernel(x_ptr: Any, y_ptr: Any, n: int, tl: Any) -> None:
+def kernel(x_ptr: Any, y_ptr: Any, tl: Any) -> None:
     """y of each cube is x of the other."""
-    at = tl.program_id(1) * n * x_ptr.itemsize
-    tl.send("E", tl.load(x_ptr + at, (n,), "f32"))
-    tl.store(y_ptr + at, tl.recv("W", (n,), "f32"))  # waits
+    x = tl.load(x_ptr)
+    tl.send("E", x)
+    tl.store(y_ptr, tl.recv("W", x.shape, x.dtype))  # waits
 
 
 @bench(
@@ -37,5 +37,5 @@ def run(torch: Any, n: int = 64) -> None:
     data = torch.rng.standard_normal((2, n)).astype("f4")
     x = torch.tensor(data, dp=ROW_A_CUBE, name="x")
     y = torch.empty((2, n), "f32", dp=ROW_A_CUBE, name="y")
-    torch.launch("ring_by_name", kernel, x, y, n)
+    torch.launch("ring_by_name", kernel, x, y)
     torch.expect(y, data[::-1])

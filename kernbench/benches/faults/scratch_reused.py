@@ -12,16 +12,14 @@ from kernbench.runtime_api.registry import bench, one_of
 
 def kernel(x_ptr: Any, y_ptr: Any, n: int, reader: str, tl: Any) -> None:
     """y = x, or x @ x; then the second half of x in the scratch of the first."""
-    shape = (n, n)
-    nbytes = n * n * x_ptr.itemsize
     with tl.scope():
-        x = tl.load(x_ptr, shape, "f32")
+        x = tl.load(x_ptr[:n])
         if reader == "store":
             tl.store(y_ptr, x, wait=False)  # reads in store
         else:
             tl.composite(a=x, b=x, out_ptr=y_ptr)  # reads in composite
     with tl.scope():
-        tl.load(x_ptr + nbytes, shape, "f32")  # fault: no wait before the scope's end
+        tl.load(x_ptr[n:])  # fault: no wait before the scope's end
 
 
 @bench(

@@ -110,10 +110,11 @@ def _left_out(trace: Trace, calls: _Calls, lines: list[str]) -> Iterator[Finding
         if not len(where):
             continue
         ran = int((line == number).sum())
+        neighbours = f"{_short(lines[first])} and {_short(lines[last])}"
         yield Finding(
             "odd",
-            f"{lines[number]} ran {ran:,} times, and {len(where):,} times it was left "
-            f"out between {_short(lines[first])} and {_short(lines[last])}",
+            f"{lines[number]} ran {count_text(ran, 'time')}, and "
+            f"{count_text(len(where), 'time')} it was left out between {neighbours}",
             _ops_of(trace, calls.row[where + 1]),
             (lines[number],),
             (_who(trace, calls.row[where]),),

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, reduce
-from math import log10
+from math import ceil, floor, log10
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -128,13 +128,31 @@ class Roofline:
             if row < _PLOT_ROWS:
                 grid[row][min(column, columns - 1)] = glyph
 
+        ticks = _ticks(top, bottom)
         lines = []
         for row, cells in enumerate(grid):
-            gflops = 10 ** (top - (top - bottom) * row / (_PLOT_ROWS - 1))
-            lines.append(f"{gflops:>10.4g} |{''.join(cells)}")
+            lines.append(f"{ticks.get(row, ''):>10} |{''.join(cells)}")
         first = f"{10**left:.2g}"
         last = f"{10 ** (left + decades):.3g}"
         return [*lines, f"{'GFLOP/s':>10} +{first} … {last} FLOPs a byte"]
+
+
+def _ticks(top: float, bottom: float) -> dict[int, str]:
+    """By row of the plot a round number that lies in it, 1, 2 or 5 times a power of
+    ten; the roof has its own. ``top`` and ``bottom`` are powers of ten.
+    """
+    ticks = {0: f"{10**top:.4g}"}
+    for power in range(floor(bottom), ceil(top) + 1):
+        for digit in (1, 2, 5):
+            at = (top - power - log10(digit)) / (top - bottom) * (_PLOT_ROWS - 1)
+            row = round(at)
+            if 0 < row < _PLOT_ROWS and abs(at - row) < _NEAR_ROW:
+                ticks.setdefault(row, f"{digit * 10.0**power:.4g}")
+    return ticks
+
+
+_NEAR_ROW = 0.5
+"""Rows by which a round number may lie beside its tick."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from kernbench.common.arrays import Bools, Floats, Ints
-from kernbench.common.progress import Progress, computed_beside, no_progress
+from kernbench.common.progress import (
+    Progress,
+    computed_beside,
+    no_progress,
+    parts,
+)
 from kernbench.replay.time.op_classes import CLASS_LETTERS
 from kernbench.replay.time.op_index import OpIndex
 from kernbench.replay.time.op_names import OpNames
@@ -23,7 +28,11 @@ from kernbench.trace import Trace
 
 _FEW = 1 << 12
 """Ops of a window of which each is looked at."""
-_NAMED_CELLS = 4
+_FEW_OF_ONE = 1 << 6
+"""The share of a component in them."""
+_NAMED_AT_ONCE = 64
+"""Ops that are named between two reports of progress."""
+_NAMED_CELLS = 3
 """Cells that a slice has at least that carries a name."""
 
 
@@ -67,12 +76,14 @@ class SliceIndex:
     """Finds slices, and names ops.
 
     Its tables are filled by one thread, the worker of "timeline". ``names`` may be
-    asked by any: an entry of its tables is put there whole.
+    asked by any: an entry of its tables is put there whole. In a window of up to
+    ``few`` ops each is looked at.
     """
 
-    def __init__(self, trace: Trace, ops: OpIndex) -> None:
+    def __init__(self, trace: Trace, ops: OpIndex, few: int = _FEW) -> None:
         self._trace = trace
         self._ops = ops
+        self._few = few
         self.names = OpNames(trace)
         self._magnitudes: dict[int, _Magnitudes] = {}
 
@@ -95,7 +106,7 @@ class SliceIndex:
         high = self._started_before(t1)
         before = np.array(self._ops.in_flight(low - 1, t0), np.int64)
         row_of, is_lane = self._shown_rows(rows)
-        if high - low <= _FEW:
+        if high - low <= self._few:
             ops = np.concatenate([before, np.arange(low, high)])
         else:
             found = [before]
@@ -105,7 +116,7 @@ class SliceIndex:
                 found.append(self._long_ops(component, low, high, cell_ns, progress))
             ops = np.sort(np.concatenate(found))
         found_ops = self._shown(ops, row_of, is_lane, rows, cell_ns)
-        return self._made(found_ops, len(rows), cell_ns)
+        return self._made(found_ops, len(rows), cell_ns, progress)
 
     def _started_before(self, t: float) -> int:
         """How many ops have started before ``t`` ns."""
@@ -167,16 +178,17 @@ class SliceIndex:
         return _Found(ops[mine], starts[mine], ends[mine], row[mine])
 
     def _made(
-        self, found: _Found, rows: int, cell_ns: float
+        self, found: _Found, rows: int, cell_ns: float, progress: Progress
     ) -> tuple[tuple[Slice, ...], ...]:
         """The slices of each of so many rows."""
         at = self._trace.order[found.ops]
         named = found.ends - found.starts >= _NAMED_CELLS * cell_ns
         names = [""] * len(at)
         wanted = np.flatnonzero(named)
-        texts = self.names.of(at[wanted])
-        for place, text in zip(wanted.tolist(), texts, strict=True):
-            names[place] = text
+        for part in parts(len(wanted), progress, _NAMED_AT_ONCE):
+            texts = self.names.of(at[wanted[part]])
+            for place, text in zip(wanted[part].tolist(), texts, strict=True):
+                names[place] = text
         letters = [CLASS_LETTERS[code] for code in self._ops.class_codes(at).tolist()]
         shades = self._shades(found.ops)
         made: list[list[Slice]] = [[] for _ in range(rows)]
@@ -217,7 +229,7 @@ class SliceIndex:
         """
         served = self._ops.ops_of(component)
         first, end = np.searchsorted(served, np.array([low, high], served.dtype))
-        if end - first <= 64:
+        if end - first <= self._few // _FEW_OF_ONE:
             return served[first:end].astype(np.int64)
         magnitudes = self._magnitudes_of(component, progress)
         least = int(np.log2(max(least_ns, 1.0)))

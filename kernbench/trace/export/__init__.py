@@ -7,13 +7,15 @@ else knows the formats by name.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal, TypeAlias
+from typing import BinaryIO, Literal, TypeAlias
 
+from kernbench.common.near import instead_of
 from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import RefusedError, UsageError
 from kernbench.trace.export.csv import export_csv
@@ -92,26 +94,30 @@ class Exported:
 
 
 def export(
-    trace: Trace, name: str, out: str, progress: Progress = no_progress
+    trace: Trace,
+    name: str,
+    out: str,
+    progress: Progress = no_progress,
+    force: bool = False,
 ) -> Exported:
     """Write ``trace`` to ``out`` in the format ``name``.
 
-    A file replaces a file; a folder replaces nothing. UsageError for an unknown format,
-    RefusedError if ``out`` cannot be made or something that the format requires is
-    not installed. Then, and when ``progress`` raises, nothing is left behind.
+    A file replaces a regular file, but not the trace; a folder replaces nothing, or
+    with ``force`` one that holds files of that format only. UsageError for an unknown
+    format, RefusedError if ``out`` cannot be made or something that the format
+    requires is not installed. Then, and when ``progress`` raises, nothing is left
+    behind.
     """
-    exporter = EXPORTERS.get(name)
-    if exporter is None:
-        raise UsageError(f"unknown format {name!r}; valid: {', '.join(EXPORTERS)}")
+    exporter = _exporter(name)
     path = Path(out).resolve()
     if path.exists():
-        _check_replaceable(exporter, path, out)
-    if exporter.requires:
-        _check_installed(exporter)
+        _check_replaceable(exporter, trace, path, out, force)
     try:
         with TemporaryDirectory(".partial", f"{path.name}.", path.parent) as folder:
             made = Path(folder) / path.name
             counts = exporter.write(trace, made, progress)
+            if path.is_dir():
+                os.replace(path, Path(folder) / "replaced")
             os.replace(made, path)
     except OSError as error:
         reason = error.strerror or error
@@ -121,14 +127,63 @@ def export(
     return Exported(name, out, counts)
 
 
-def _check_replaceable(exporter: Exporter, path: Path, out: str) -> None:
+def export_to_stream(
+    trace: Trace, name: str, stream: BinaryIO, progress: Progress = no_progress
+) -> Counts:
+    """Write ``trace`` to ``stream`` in the format ``name``, when all of it is made.
+
+    UsageError for an unknown format, and for one that makes a folder.
+    """
+    exporter = _exporter(name)
+    if exporter.makes == "folder":
+        files = [row.name for row in EXPORTERS.values() if row.makes == "file"]
+        raise UsageError(
+            f"{name} writes a folder, which the standard output cannot take; "
+            f"name one, or export {', '.join(files)}"
+        )
+    with TemporaryDirectory(prefix="kernbench-") as folder:
+        made = Path(folder) / "export"
+        counts = exporter.write(trace, made, progress)
+        with open(made, "rb") as file:
+            shutil.copyfileobj(file, stream)
+    stream.flush()
+    return counts
+
+
+def _exporter(name: str) -> Exporter:
+    """The row of a format that can be written here, or what ``export`` raises."""
+    exporter = EXPORTERS.get(name)
+    if exporter is None:
+        raise UsageError(f"unknown format {name!r}; {instead_of(name, EXPORTERS)}")
+    if exporter.requires:
+        _check_installed(exporter)
+    return exporter
+
+
+def _check_replaceable(
+    exporter: Exporter, trace: Trace, path: Path, out: str, force: bool
+) -> None:
     """RefusedError if what is at ``path`` must stay."""
-    reason = "exists already"
+    reason = ""
     if exporter.makes == "file":
-        if path.is_file():
-            return
-        reason = "is no regular file"
-    raise RefusedError(f"cannot export to {out}: it {reason}; name another")
+        if not path.is_file():
+            reason = "it is no regular file"
+        elif path.samefile(trace.path):
+            reason = "it is the trace itself"
+    elif not path.is_dir():
+        reason = "it exists already"
+    elif not force:
+        reason = "it exists already, and --force replaces a folder of exports"
+    else:
+        others = [
+            file.name
+            for file in sorted(path.iterdir())
+            if file.suffix != f".{exporter.name}" or not file.is_file()
+        ]
+        if others:
+            reason = f"{others[0]} in it is no file of this format"
+    if reason:
+        raise RefusedError(f"cannot export to {out}: {reason}; name another")
 
 
 def _check_installed(exporter: Exporter) -> None:

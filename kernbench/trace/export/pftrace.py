@@ -1,4 +1,6 @@
-"""A trace in Perfetto's own protobuf: tracks nested SIP > cube > PE > component.
+"""A trace in Perfetto's own protobuf: machine > SIP > cube > PE > component.
+
+Tracks are nested, and in the order of their numbers.
 
 The package perfetto, which this needs, is imported when a trace is written.
 """
@@ -24,9 +26,13 @@ _BEGIN = 1  # TrackEvent.Type
 _END = 2
 _COUNTER = 4
 _SEQUENCE = 1
+_MACHINE = 1  # the uuid of the first track
 
-_BEHIND_ALL = 1 << 20
-"""More than there are tracks of a place, or places of a level."""
+_BEHIND_TRACKS = 1 << 24
+"""The rank of the first place within another: that one's own tracks are before it."""
+
+_BEHIND_ALL = 1 << 28
+"""The rank of the counters, in the machine."""
 
 _REPORTED = 256  # slices between two calls of progress
 
@@ -74,8 +80,12 @@ class _Writer:
     # -- tracks --
 
     def _write_tracks(self) -> list[int]:
-        """Write the tracks of places and of components; the uuids of the latter."""
+        """Write the tracks of places and of components; the uuids of the latter.
+
+        The first of all is that of the machine.
+        """
         places: dict[tuple[int, ...], int] = {}
+        self._place((), places)
         for place in self._timeline.places:
             self._place(place, places)
         uuids = []
@@ -85,18 +95,19 @@ class _Writer:
         return uuids
 
     def _place(self, place: tuple[int, ...], uuids: dict[tuple[int, ...], int]) -> int:
-        """The uuid of the track of a place, which is written with those around it."""
+        """The uuid of the track of a place, which is written with those around it.
+
+        All are in that of the machine: what is in none is drawn by name, sip10 before
+        sip2.
+        """
         levels = _levels(place)
         if levels not in uuids:
+            title = place_title(levels).rpartition(" ")[2]
             parent = 0
-            title = place_title(levels)
             rank = 0
             if levels:
-                rank = levels[-1] + 1
-            if len(levels) > 1:
                 parent = self._place(levels[:-1], uuids)
-                title = title.rpartition(" ")[2]
-                rank += _BEHIND_ALL
+                rank = _BEHIND_TRACKS + levels[-1]
             uuids[levels] = self._track(title, parent, rank)
         return uuids[levels]
 
@@ -124,7 +135,7 @@ class _Writer:
         counters = self._timeline.counters
         if not counters:
             return 0
-        parent = self._track(COUNTERS_TITLE, 0, _BEHIND_ALL)
+        parent = self._track(COUNTERS_TITLE, _MACHINE, _BEHIND_ALL)
         count = 0
         for rank, counter in enumerate(counters):
             uuid = self._track(counter.title, parent, rank, "%")

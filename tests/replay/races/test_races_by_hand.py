@@ -1,9 +1,12 @@
 """Races of small programs: each is one finding, whatever the timing."""
 
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
 from two_pes import first_line, lines_of, text_of
 
+from kernbench.benches.faults import missing_wait
 from kernbench.cli import main
 from kernbench.replay import ReplaySession
 from kernbench.replay.races.findings import OUTSIDE, TOGETHER, UNORDERED
@@ -41,6 +44,24 @@ def test_a_load_that_nobody_waits_for_is_the_same_finding_whatever_lies_between(
     assert row.tensor.endswith(f"by_hand.py:{first_line() + 1}")
     assert row.count == 2  # of both PEs
     assert not found.ok
+
+
+@pytest.mark.parametrize("between", [0, 2, 4, 8, 64])
+def test_the_shipped_missing_wait_is_found_whatever_lies_between(between, tmp_path):
+    source = Path(missing_wait.__file__).read_text()
+    store = "    tl.store(y_ptr, x + x)"
+    busy = f"    for _ in range({between}): other + other\n"
+    other = '    other = tl.full((64,), 1.0, "f32")\n'
+    load = "    x = tl.load("
+    text = source.replace(store, busy + store).replace(load, other + load)
+    (tmp_path / "busy.py").write_text(text)
+    run_bench(str(tmp_path / "busy.py"), trace=tmp_path / "t")
+    (row,) = ReplaySession(Trace.open(tmp_path / "t")).hazards().rows
+    lines = text.splitlines()
+    named = [lines[int(site.rpartition(":")[2]) - 1] for site in row.sites]
+    assert named[0].startswith(load)
+    assert named[1].startswith(store)
+    assert (row.count, row.op.name, row.is_race) == (1, "add", True)
 
 
 def test_a_load_that_is_waited_for_is_none(hazards):

@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from textual.geometry import Size
+
+from tui.screens.layout import ALL, plan
+from tui.widgets.pane_view import room_in
+
 SNAPSHOTS = Path(__file__).parents[1] / "snapshots"
 
 
@@ -18,18 +23,27 @@ class Region:
     height: int
 
 
-SMALL = Region(0, 12, 80, 11)
+SHOWN = tuple(key for key in ALL if key != "texts")
+"""The panes that have something to show of the matmul."""
+
+
+def place_of(key: str, width: int, height: int, maximised: bool = False) -> Region:
+    """Where the lines of a pane stand on a screen of the matmul."""
+    made = plan(Size(width, height), key, key, maximised, SHOWN)
+    x, y, _, _ = made.regions[key]
+    titled = key not in made.tabbed
+    room = room_in(made.regions[key], titled, made.bordered)
+    return Region(x + made.bordered, _ABOVE + y + titled, room.width, room.height)
+
+
+_ABOVE = 2
+"""The status line and the breadcrumb."""
+SMALL = place_of("diff", 80, 24)
 """Below the strip of tabs, at 80x24."""
-MIDDLE = Region(38, 21, 82, 18)
-"""On the right, below the strip of tabs, at 120x40."""
-MAXIMISED = Region(0, 3, 80, 20)
+MIDDLE = place_of("diff", 120, 40)
+"""Below the strip of tabs, at 120x40."""
+MAXIMISED = place_of("diff", 80, 24, maximised=True)
 """All of the body but the title, at 80x24."""
-UPPER_RIGHT = Region(125, 21, 75, 13)
-"""Memory's own place at 200x50."""
-LOWER_RIGHT = Region(125, 35, 75, 14)
-"""Diff's own place at 200x50."""
-SHARED = Region(48, 35, 75, 14)
-"""The place that Route, Source and Stats share at 200x50."""
 
 
 def shown(name: str, region: Region) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from pictures import place_of
+
 SNAPSHOTS = Path(__file__).parents[1] / "snapshots"
 SIZES = ("80x24", "120x40", "200x50")
 
@@ -18,16 +20,16 @@ class Place(NamedTuple):
     height: int
 
 
+def _place(key: str, size: str) -> Place:
+    width, _, height = size.partition("x")
+    region = place_of(key, int(width), int(height))
+    return Place(region.x, region.y, region.width, region.height)
+
+
 PLACES = {
-    ("timeline", "80x24"): Place(0, 3, 80, 8),
-    ("timeline", "120x40"): Place(38, 3, 82, 17),
-    ("timeline", "200x50"): Place(48, 3, 152, 17),
-    ("tiles", "80x24"): Place(0, 12, 80, 11),
-    ("tiles", "120x40"): Place(38, 21, 82, 18),
-    ("tiles", "200x50"): Place(48, 21, 75, 13),
-    ("route", "80x24"): Place(0, 12, 80, 11),
-    ("route", "120x40"): Place(38, 21, 82, 18),
-    ("route", "200x50"): Place(48, 35, 75, 14),
+    (key, size): _place(key, size)
+    for key in ("timeline", "tiles", "route")
+    for size in SIZES
 }
 MAXIMISED = Place(0, 3, 80, 20)
 """At 80x24."""
@@ -48,4 +50,9 @@ def title_on_screen(name: str, place: Place) -> str:
     """The title above those lines."""
     path = SNAPSHOTS / f"{name}.txt"
     line = path.read_text(encoding="utf-8").splitlines()[place.y - 1]
-    return line[place.x : place.x + place.width].rstrip()
+    return line[place.x : place.x + place.width].rstrip("─ ")
+
+
+def cut(text: str, place: Place) -> str:
+    """What a pane shows of a text that is wider than its place."""
+    return "\n".join(line[: place.width].rstrip() for line in text.splitlines())

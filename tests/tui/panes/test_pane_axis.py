@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tui.draw import UNICODE
-from tui.panes.axis import Axis, cells_line, minimap, ruler
+from tui.panes.axis import Axis, minimap, ruler
 
 BACK = UNICODE.heads[3]
 ONWARD = UNICODE.heads[1]
@@ -66,32 +67,28 @@ def test_before_the_first_op_no_arrow_is_needed():
 def test_the_minimap_has_the_window_and_the_cursor_in_the_whole_run(
     t0, t1, time, shown
 ):
-    line = text(minimap(axis(t0, t1, time, columns=11), 1000.0))
-    assert line[:23].strip() == "all 1.000us"
+    line = text(minimap(axis(t0, t1, time, columns=11), 1000.0, None))
+    assert line[:23].strip() == "whole run"
     assert line[23:] == shown
 
 
-def test_cells_are_runs_of_one_style_with_the_cursor_among_them():
-    shown = axis(0.0, 10.0, 4.5, columns=10)
-    assert cells_line("GGGGGGww  ", shown) == [
-        ("GGGG", "G"),
-        ("G", "G|"),
-        ("G", "G"),
-        ("ww", "w"),
-        ("  ", ""),
+def test_the_minimap_is_as_high_as_the_machine_is_busy():
+    busy = np.array([0.0, 2.0, 8.0, 4.0, 0.1])
+    line = minimap(axis(0.0, 500.0, 900.0, columns=5), 1000.0, busy)
+    assert text(line)[23:] == "─▃█V▁"
+    assert [style for _, style in line[1:]] == [
+        "flight",
+        "flight",
+        "flight",
+        "mark",
+        "rule",
     ]
-    assert cells_line("..........", shown)[1] == (UNICODE.bar, "mark")
-    assert cells_line("    g     ", shown)[1] == ("g", "G|")
 
 
 def test_a_cursor_that_is_not_in_view_is_in_no_cell():
     assert axis(0.0, 10.0, 10.0).cursor_cell is None
     assert axis(0.0, 10.0, None).cursor_cell is None
     assert axis(0.0, 10.0, 9.9999, columns=10).cursor_cell == 9
-    assert cells_line("!!##", axis(0.0, 10.0, None, columns=4)) == [
-        ("!!", "bad"),
-        ("##", "bad"),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +104,7 @@ def test_it_says_how_long_the_window_and_a_cell_are(span, columns, said):
 
 @pytest.mark.parametrize("time", [-1e6, -0.5, 2e9])
 def test_a_cursor_before_or_after_the_run_is_at_that_end_of_the_minimap(time):
-    line = text(minimap(axis(0.0, 1000.0, time, columns=11), 1000.0))
+    line = text(minimap(axis(0.0, 1000.0, time, columns=11), 1000.0, None))
     cells = line[23:]
     assert len(cells) == 11
     assert cells.index("V") == (0 if time < 0 else 10)

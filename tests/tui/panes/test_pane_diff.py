@@ -10,7 +10,15 @@ from pathlib import Path
 
 import pytest
 from bench import TRACES, PaneBench
-from pictures import LOWER_RIGHT, MAXIMISED, MIDDLE, SMALL, Region, filled, shown
+from pictures import (
+    MAXIMISED,
+    MIDDLE,
+    SMALL,
+    Region,
+    filled,
+    place_of,
+    shown,
+)
 
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import BLAME, GOTO, HAZARDS, OUTPUTS, VERIFY
@@ -40,6 +48,9 @@ from tui.panes.base import (
     Settle,
 )
 from tui.panes.diff import DiffPane, ProvedRaces, ShowOutput
+
+LARGE = place_of("diff", 200, 50)
+"""Its own place at 200x50."""
 
 VIEWS = DiffPane.views
 BAD = [(3, 5), (3, 9), (70, 5)]
@@ -73,7 +84,7 @@ def session_on(bench: PaneBench) -> ReplaySession:
 
 @pytest.mark.parametrize(
     ("size", "region"),
-    [("80x24", SMALL), ("120x40", MIDDLE), ("200x50", LOWER_RIGHT)],
+    [("80x24", SMALL), ("120x40", MIDDLE), ("200x50", LARGE)],
 )
 def test_it_shows_what_it_showed_at_the_first_op(size: str, region: Region) -> None:
     bench = diff("matmul", 16, region)
@@ -83,7 +94,7 @@ def test_it_shows_what_it_showed_at_the_first_op(size: str, region: Region) -> N
 
 @pytest.mark.parametrize(
     ("size", "region"),
-    [("80x24", SMALL), ("120x40", MIDDLE), ("200x50", LOWER_RIGHT)],
+    [("80x24", SMALL), ("120x40", MIDDLE), ("200x50", LARGE)],
 )
 def test_it_shows_what_it_showed_after_moves(size: str, region: Region) -> None:
     bench = diff("matmul", 16, region)

@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from bench import TRACES, PaneBench, ops_of
-from pictures import MAXIMISED, MIDDLE, SMALL, UPPER_RIGHT, Region, filled, shown
+from pictures import (
+    MAXIMISED,
+    MIDDLE,
+    SMALL,
+    Region,
+    filled,
+    place_of,
+    shown,
+)
 
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import BLAME, GOTO
@@ -38,6 +46,9 @@ from tui.panes.base import (
     drawn,
 )
 from tui.panes.memory import MemoryPane
+
+LARGE = place_of("memory", 200, 50)
+"""Its own place at 200x50."""
 
 VIEWS = MemoryPane.views
 
@@ -89,7 +100,7 @@ def has_style(line: Line, style: str) -> bool:
 
 @pytest.mark.parametrize(
     ("size", "region"),
-    [("80x24", SMALL), ("120x40", MIDDLE), ("200x50", UPPER_RIGHT)],
+    [("80x24", SMALL), ("120x40", MIDDLE), ("200x50", LARGE)],
 )
 def test_it_shows_what_it_showed_at_the_first_op(size: str, region: Region) -> None:
     bench = memory(16, region)
@@ -108,11 +119,11 @@ def test_it_shows_what_it_showed_where_it_comes_into_view_after_moves(
 
 
 def test_it_shows_what_it_showed_where_it_stays_in_view() -> None:
-    bench = memory(16, UPPER_RIGHT)
+    bench = memory(16, LARGE)
     bench.goto(151)
     bench.goto(143)
-    wanted = shown("memory-200x50-after", UPPER_RIGHT)
-    assert filled(bench.lines, UPPER_RIGHT) == wanted
+    wanted = shown("memory-200x50-after", LARGE)
+    assert filled(bench.lines, LARGE) == wanted
 
 
 @pytest.mark.parametrize("view", VIEWS[1:])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bench import TRACES, PaneBench, component_of
-from pictures import MIDDLE, SHARED, SMALL, Region, filled, shown
+from pictures import MIDDLE, SMALL, Region, filled, place_of, shown
 
 from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
@@ -15,6 +15,9 @@ from kernbench.replay.text import time_text
 from kernbench.trace import Trace
 from tui.panes.base import Click, Do, Enter, Pan, Scroll
 from tui.panes.source import SourcePane
+
+LARGE = place_of("source", 200, 50)
+"""Its own place at 200x50."""
 
 PE = FOCUS_LEVELS.index("pe")
 MACHINE = FOCUS_LEVELS.index("machine")
@@ -52,7 +55,7 @@ def session_on(bench: PaneBench) -> ReplaySession:
 
 @pytest.mark.parametrize(
     ("size", "region"),
-    [("80x24", SMALL), ("120x40", MIDDLE), ("200x50", SHARED)],
+    [("80x24", SMALL), ("120x40", MIDDLE), ("200x50", LARGE)],
 )
 def test_it_shows_what_it_showed_at_the_first_op(size: str, region: Region) -> None:
     bench = source_pane(16, region.width, region.height)
@@ -61,7 +64,7 @@ def test_it_shows_what_it_showed_at_the_first_op(size: str, region: Region) -> N
 
 @pytest.mark.parametrize(
     ("size", "region"),
-    [("80x24", SMALL), ("120x40", MIDDLE), ("200x50", SHARED)],
+    [("80x24", SMALL), ("120x40", MIDDLE), ("200x50", LARGE)],
 )
 def test_it_shows_what_it_showed_after_moves(size: str, region: Region) -> None:
     bench = source_pane(16, region.width, region.height)

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from bench import TRACES, PaneBench, ops_of
 from made_up import END_NS, GAINS, MadeUp
-from pictures import MAXIMISED, MIDDLE, SHARED, SMALL, Region, filled, shown
+from pictures import (
+    MAXIMISED,
+    MIDDLE,
+    SMALL,
+    Region,
+    filled,
+    place_of,
+    shown,
+)
 
 from kernbench.errors import KernbenchError
 from kernbench.replay import ReplaySession
@@ -34,6 +42,9 @@ from kernbench.trace import Trace
 from tui.draw import ASCII, UNICODE
 from tui.panes.base import ChangeView, Click, Do, Enter, Pan, Say, Scroll
 from tui.panes.stats import ProvedGain, StatsPane
+
+LARGE = place_of("stats", 200, 50)
+"""Its own place at 200x50."""
 
 VIEWS = StatsPane.views
 ANSWER_OF = {
@@ -89,7 +100,7 @@ def session_on(bench: PaneBench) -> ReplaySession:
 
 @pytest.mark.parametrize(
     ("size", "region"),
-    [("80x24", SMALL), ("120x40", MIDDLE), ("200x50", SHARED)],
+    [("80x24", SMALL), ("120x40", MIDDLE), ("200x50", LARGE)],
 )
 def test_it_shows_what_it_showed_at_the_first_op(size: str, region: Region) -> None:
     bench = stats("diagnosis", 16, region.width, region.height)
@@ -99,7 +110,7 @@ def test_it_shows_what_it_showed_at_the_first_op(size: str, region: Region) -> N
 
 @pytest.mark.parametrize(
     ("size", "region"),
-    [("80x24", SMALL), ("120x40", MIDDLE), ("200x50", SHARED)],
+    [("80x24", SMALL), ("120x40", MIDDLE), ("200x50", LARGE)],
 )
 def test_it_shows_what_it_showed_after_moves(size: str, region: Region) -> None:
     bench = stats("diagnosis", 16, region.width, region.height)
