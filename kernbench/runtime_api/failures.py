@@ -16,6 +16,12 @@ from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.verify import Expectation, VerifyReport, VerifyRow
 
 _PES_NAMED = 4
+_STEPS = {"bf16": 2.0**-8, "f16": 2.0**-11}
+"""Narrow floats, and how much of a number one rounding to them may take."""
+
+_ROUNDINGS = 4
+"""Roundings whose errors may have added up."""
+
 _NEAR = 50
 """An error of so many times the tolerance may be one of rounding."""
 
@@ -45,7 +51,14 @@ def explained(
         origin = expectation.origin
         copies = [each for each in mine if expected[each.name].origin == origin]
         lines += _of_copies(engine, row.tensor, copies, expected)
-        if row.mismatches and _is_near(row):
+        narrow = _narrow_rounding(engine, row, bad, expected)
+        if narrow:
+            lines.append(
+                f"  it is off by what rounding to {narrow} leaves: some op makes "
+                f"{narrow} (tl.dot does of such inputs; out_dtype= or a cast before it "
+                "helps), or give torch.expect(…, rtol=, atol=) what that needs"
+            )
+        elif row.mismatches and _is_near(row):
             lines.append(
                 "  it is off by little: --debug says whether rounding explains that; "
                 "if so, give torch.expect(…, rtol=, atol=) what its sums need"
@@ -103,6 +116,26 @@ def _is_near(row: VerifyRow) -> bool:
     tolerance = row.tolerance
     in_all = apart <= _NEAR * tolerance.atol
     return in_all or relative <= _NEAR * tolerance.rtol
+
+
+def _narrow_rounding(
+    engine: GraphEngine,
+    row: VerifyRow,
+    bad: Sequence[VerifyRow],
+    expected: Mapping[str, Expectation],
+) -> str:
+    """The narrower float that explains how far a tensor is off, if one took part.
+
+    A rounding to it is off by that much of the largest number that the tensor holds.
+    """
+    largest = max(float(np.abs(expected[each.name].array).max()) for each in bad)
+    if not row.mismatches or not np.isfinite(largest):
+        return ""
+    taken = {str(op.params.get("dtype")) for op in engine.op_log}
+    for name, step in _STEPS.items():
+        if name in taken and row.dtype not in _STEPS:
+            return name if row.worst[0] <= _ROUNDINGS * step * largest else ""
+    return ""
 
 
 def _tolerance(tolerance: Tolerance) -> str:

@@ -74,6 +74,38 @@ def test_a_copy_that_is_not_written_is_named(failures):
     assert copies.endswith("a PE writes its own copy: wrong are sip0.cube0.pe3")
 
 
+SPLIT_K = """\
+from kernbench.benches import bench
+
+def kernel(a, b, c, flips, tl):
+    sums = tl.zeros((32, 32), "f32")
+    for k in range(0, 512, 128):
+        product = tl.dot(tl.load(a[:, k:k+128]), tl.load(b[k:k+128, :]))
+        sums = sums - product if flips and k else sums + product
+    tl.store(c, sums)
+
+@bench(name="split_k", description="f16 inputs, summed up in f32")
+def run(torch, flips=False):
+    a_host = torch.rng.standard_normal((32, 512)).astype("f2")
+    b_host = torch.rng.standard_normal((512, 32)).astype("f2")
+    a = torch.tensor(a_host, name="a")
+    b = torch.tensor(b_host, name="b")
+    c = torch.zeros((32, 32), "f32", name="c")
+    torch.launch("k", kernel, a, b, c, flips)
+    torch.expect(c, a_host.astype("f8") @ b_host.astype("f8"))
+"""
+
+
+@pytest.mark.parametrize("flips", [False, True])
+def test_split_k_of_f16_is_told_from_a_wrong_sum(tmp_path, flips):
+    file = tmp_path / "split_k.py"
+    file.write_text(SPLIT_K)
+    said = run_bench(str(file), params={"flips": flips}).failures
+    assert said
+    suggested = any("off by what rounding to f16 leaves" in line for line in said)
+    assert suggested == (not flips)
+
+
 def test_an_element_that_no_pe_writes_is_named(failures, tmp_path):
     data = np.random.default_rng(0).standard_normal(32).astype("f4")
     body = "i = 4 * tl.program_id(0); tl.store(y[i:i+3], tl.load(x[i:i+3]))"

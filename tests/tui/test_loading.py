@@ -270,7 +270,7 @@ def test_a_bad_file_ends_in_one_line_before_the_screen_is_taken(
     path = tmp_path / "bad.msgpack"
     path.write_bytes(BAD_FILES[kind](trace_path.read_bytes()))
     with opened(path, state=tmp_path) as terminal:
-        assert terminal.end() == 1
+        assert terminal.end() == 2
         error = f"error: {path}: no kernbench trace that can"
         assert terminal.raw.startswith(error.encode())
         assert terminal.raw.count(b"\n") == 1
@@ -281,7 +281,7 @@ def test_what_goes_wrong_later_is_one_line_too(
     trace_path: Path, tmp_path: Path
 ) -> None:
     with opened(trace_path, "--op", 9999, state=tmp_path) as terminal:
-        assert terminal.end() == 1
+        assert terminal.end() == 2
         assert terminal.restored()
         last = terminal.raw.decode().rpartition("\x1b")[2].split("error: ")[1]
         assert last.startswith("no op 9999; this trace has ops 0 to 151")
