@@ -1,16 +1,40 @@
 """kernbench: simulate kernels on a multi-chiplet AI accelerator, record, replay.
 
-Imports nothing heavy; the rooms are ``kernbench.runtime_api``, ``kernbench.trace`` and
-``kernbench.replay``.
+``kernbench.open`` opens a recorded trace. Imports nothing heavy; the rooms are
+``kernbench.runtime_api``, ``kernbench.trace`` and ``kernbench.replay``.
 """
+
+from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
-__all__ = ["__version__"]
+from kernbench.version import __version__
+
+if TYPE_CHECKING:
+    from kernbench.replay import ReplaySession
+
+
+__all__ = ["__version__", "open"]
 
 _INTERRUPTED = 130
+
+
+def open(path: str | os.PathLike[str]) -> ReplaySession:
+    """Open a recorded trace, to ask it as the debugger does.
+
+        with kernbench.open("out.msgpack") as trace:
+            print(len(trace), "ops")
+            frame = pandas.DataFrame(trace.table("ops"))
+
+    Nothing is read before it is asked for. TraceFormatError if the file is no trace, or
+    cannot be read. `kernbench doc python` has examples.
+    """
+    from kernbench.replay import ReplaySession
+    from kernbench.trace import Trace
+
+    return ReplaySession(Trace.open(os.fspath(path)))
 
 
 def _end_at_once(number: int = 0, frame: object = None) -> None:

@@ -234,13 +234,14 @@ def rerun(
 @json_option
 def list_benches(as_json: bool) -> None:
     """List the shipped benches and their parameters."""
-    from kernbench.benches import FAULTS, SHIPPED, TUTORIALS
+    from kernbench.benches import FAULTS, SHIPPED, SLOW, TUTORIALS
     from kernbench.replay.plain import as_data
     from kernbench.runtime_api.registry import BENCHES
 
     parts = {
         "": SHIPPED,
         "As in the tutorials of Triton:": TUTORIALS,
+        "Right, but slow on purpose:": SLOW,
         "Wrong on purpose:": FAULTS,
     }
     if as_json:

@@ -307,8 +307,8 @@ def test_a_command_on_a_trace_reports_its_progress(monkeypatch):
     def shown(name):
         yield shares.append
 
-    monkeypatch.setattr("kernbench.cli.shown_share", shown)
-    for name, *words in (["verify"], ["export", "konata", "-"], ["hazards"]):
+    monkeypatch.setattr("kernbench.shell.trace.shown_share", shown)
+    for name, *words in (["verify"], ["export", "konata", "-"], ["stalls"]):
         shares.clear()
         assert kernbench("trace", name, MATMUL, *words).exit_code == 0
         assert shares

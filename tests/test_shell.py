@@ -205,7 +205,7 @@ HINTS = {
         ["trace", "find", MATMUL, "comp=sip0.cube0.pe0.pe_gem", "--op", "0"],
         "did you mean sip0.cube0.pe0.pe_gemm",
     ),
-    "a page": (["doc", "debuger"], "did you mean debugger?"),
+    "a page": (["doc", "tutoral"], "did you mean tutorial?"),
     "a table": (["validate", "gem"], "did you mean gemm?"),
     "a trace": (["trace", "info", f"{TRACES}/matmull.msgpack"], "matmul.msgpack?"),
 }

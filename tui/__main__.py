@@ -101,7 +101,10 @@ def main(
             path = demo_path()
         driver = named_driver(os.environ)
         ascii_only = plain
-        if not driver:
+        colours = theme
+        if driver:  # TERM and the locale say nothing of where that draws
+            colours = theme or "dark"
+        else:
             ascii_only = plain or not utf8_locale(os.environ)
         if follow and (path is None or script is not None):
             raise click.UsageError("--follow shows a run: it takes FILE, no --script")
@@ -112,7 +115,7 @@ def main(
                 raise click.UsageError("--serve shows a screen, --script has none")
             serve_screen(serve, path, op, plain, follow, theme)
         elif script is None and (driver or is_terminal(os.environ)):
-            show(path, op, ascii_only, follow, chosen(theme, os.environ))
+            show(path, op, ascii_only, follow, chosen(colours, os.environ))
         elif path is None:
             say(_USAGE, err=True)
             sys.exit(2)

@@ -35,7 +35,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Input
 
-from kernbench.errors import KernbenchError
+from kernbench.errors import UsageError
 from kernbench.visible import visible
 from tui.guardian import TAKEN
 from tui.terminal import DRIVER_VARIABLE, named_driver
@@ -430,7 +430,7 @@ class TerminalDriver(KeyAnnouncer, LinuxDriver):
 def driver_named(name: str) -> type[Driver]:
     """Return the driver ``module:Class``, as a class that announces keys.
 
-    KernbenchError says why there is none of that name.
+    UsageError says why there is none of that name.
     """
     module, _, symbol = name.partition(":")
     try:
@@ -438,7 +438,7 @@ def driver_named(name: str) -> type[Driver]:
         if not issubclass(found, Driver):
             raise TypeError("it is no driver of Textual")
     except (ImportError, AttributeError, TypeError, ValueError) as why:
-        raise KernbenchError(
+        raise UsageError(
             f"{DRIVER_VARIABLE}={name}: {why}; unset it, or name one, as "
             "textual.drivers.web_driver:WebDriver"
         ) from None

@@ -46,7 +46,9 @@ def _textual_theme(theme: themes.Theme) -> Theme:
 
 
 class Words(Provider):
-    """Finds actions and commands that have every typed word in them, as it is typed."""
+    """Finds actions and commands that have every typed word in them, as it is typed;
+    those that have all of it as one first.
+    """
 
     async def discover(self) -> Hits:
         """All of them."""
@@ -58,7 +60,9 @@ class Words(Provider):
         words = query.lower().split()
         for place, row in enumerate(self.app.get_system_commands(self.screen)):
             title = row.title.lower()
-            if all(word in title for word in words):
+            if " ".join(words) in title:
+                score = 3.0 - place * _A_PLACE
+            elif all(word in title for word in words):
                 score = 2.0 - place * _A_PLACE
             elif all(word in f"{title} {row.help.lower()}" for word in words):
                 score = 1.0 - place * _A_PLACE

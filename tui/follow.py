@@ -22,7 +22,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
-from kernbench.errors import KernbenchError
+from kernbench.errors import KernbenchError, RefusedError
 from kernbench.trace.tail import tail_of
 from tui import state
 from tui.opening import OpeningApp
@@ -68,7 +68,7 @@ class _Looks(NamedTuple):
 class RunFile:
     """The file of a run: what it is called now, and what has become of it.
 
-    It is asked step by step, and does nothing by itself. KernbenchError if there is
+    It is asked step by step, and does nothing by itself. RefusedError if there is
     neither a file at ``path`` nor one that is to be named so.
     """
 
@@ -79,7 +79,7 @@ class RunFile:
         self.partial = path.with_name(path.name + ".partial")
         self._seen: _Looks | None = None
         if not self.partial.exists() and not path.exists():
-            raise KernbenchError(
+            raise RefusedError(
                 f"{path}: no such file, and no run that writes it; begin one with "
                 f"`kernbench run BENCH --trace {path}`"
             )

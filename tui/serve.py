@@ -24,7 +24,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from kernbench.console import say
-from kernbench.errors import KernbenchError
+from kernbench.errors import RefusedError, UsageError
 
 try:
     import textual_serve
@@ -32,7 +32,7 @@ try:
     from textual_serve.app_service import AppService
     from textual_serve.download_manager import DownloadManager
 except ImportError as why:
-    raise KernbenchError(
+    raise RefusedError(
         f"--serve needs textual-serve ({why}): pip install 'kernbench[serve]'"
     ) from None
 
@@ -117,9 +117,9 @@ class Debugger(AppService):
 
 
 def parse_port(text: str) -> int:
-    """Return the number of a port; KernbenchError for what is none."""
+    """Return the number of a port; UsageError for what is none."""
     if not text.isdecimal() or int(text) > _LARGEST_PORT:
-        raise KernbenchError(
+        raise UsageError(
             f"--serve {text}: no port; give a number up to {_LARGEST_PORT}, as "
             f"--serve {DEFAULT_PORT}, or 0 for any that is free"
         )
@@ -129,7 +129,7 @@ def parse_port(text: str) -> int:
 def serve(arguments: Sequence[str], name: str, port: int) -> None:
     """Serve ``kernbench-tui ARGUMENTS`` until Ctrl+C; ``name`` is the page's title.
 
-    KernbenchError if the port cannot be had.
+    RefusedError if the port cannot be had.
     """
     listener = _listener(port)
     port = listener.getsockname()[1]
@@ -153,7 +153,7 @@ def _listener(port: int) -> socket.socket:
         reason = f"{why.strerror}; name another, as --serve {DEFAULT_PORT + 1}"
         if why.errno == errno.EADDRINUSE:
             reason = "it is in use; name another, or 0 for any that is free"
-        raise KernbenchError(f"--serve {port}: {reason}") from None
+        raise RefusedError(f"--serve {port}: {reason}") from None
 
 
 def _application(command: str, name: str) -> web.Application:

@@ -1,8 +1,9 @@
 """The shipped benches, one file each; importing this package registers them all.
 
-A bench is found by its file: whatever lies in this package, in ``tutorial`` or in
-``faults``, is imported. SHIPPED, TUTORIALS and FAULTS are the names of those that stand
-for workloads, of those that teach, and of those that are wrong on purpose.
+A bench is found by its file: whatever lies in this package, in ``tutorial``, ``slow``
+or ``faults``, is imported. SHIPPED, TUTORIALS, SLOW and FAULTS are the names of those
+that stand for workloads, of those that teach, of those that are right but slow on
+purpose, and of those that are wrong on purpose.
 """
 
 from importlib import import_module
@@ -10,7 +11,7 @@ from pkgutil import walk_packages
 
 from kernbench.runtime_api.registry import BENCHES, bench
 
-__all__ = ["FAULTS", "SHIPPED", "TUTORIALS", "bench"]
+__all__ = ["FAULTS", "SHIPPED", "SLOW", "TUTORIALS", "bench"]
 
 for _module in walk_packages(__path__, f"{__name__}."):
     import_module(_module.name)
@@ -30,4 +31,5 @@ def _of_kind(kind: str) -> tuple[str, ...]:
 
 SHIPPED = _of_kind("bench")
 TUTORIALS = _of_kind("tutorial")
+SLOW = _of_kind("slow")
 FAULTS = _of_kind("fault")

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 _MOST = 3
 _ALIKE = 0.7
-_LISTED = 12
+_LISTED = 16
 """So many valid names are listed."""
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
 
-from kernbench.common.near import instead_of
+from kernbench.common.near import did_you_mean
 from kernbench.errors import UsageError
 
 FOLDER = Path(__file__).parent
@@ -35,7 +35,9 @@ def pages() -> dict[str, str]:
 def page(name: str) -> str:
     """A page with its tables, as Markdown. UsageError lists the pages there are."""
     if name not in _names():
-        raise UsageError(f"no page {name!r}; {instead_of(name, _names())}")
+        asked = did_you_mean(name, _names())
+        hint = f"; {asked}" if asked else ""
+        raise UsageError(f"no page {name!r}; valid: {', '.join(_names())}{hint}")
     lines = []
     for line in _stored(name).splitlines():
         marker = _MADE_BY.fullmatch(line)

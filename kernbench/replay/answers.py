@@ -271,25 +271,30 @@ class Info:
     verified: bool | None
     changed: tuple[str, ...] = ()
 
+    def facts(self) -> dict[str, str]:
+        """What there is to say in a line each, by its title."""
+        values = field_values(self)
+        del values["by_name"]
+        del values["changed"]
+        del values["complete"]
+        if not self.plugins:
+            del values["plugins"]
+        values["end_ns"] = time_text(self.end_ns)
+        values["error"] = self.error or "no"
+        values["recording"] = self._recording()
+        values["verified"] = _VERIFIED[self.verified]
+        return {
+            name.removesuffix("_ns"): cell_text(value) for name, value in values.items()
+        }
+
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
-        facts = field_values(self)
-        by_name = facts.pop("by_name")
-        changed = facts.pop("changed")
-        if not self.plugins:
-            del facts["plugins"]
-        facts["end_ns"] = time_text(self.end_ns)
-        facts["error"] = self.error or "no"
-        facts["recording"] = self._recording()
-        del facts["complete"]
-        facts["verified"] = _VERIFIED[self.verified]
         lines: list[str] = []
-        for what in changed:
+        for what in self.changed:
             lines += wrapped(f"{'changed':<10} {what}", width, 11)
-        for name, value in facts.items():
-            title = name.removesuffix("_ns")
-            lines += wrapped(f"{title:<10} {cell_text(value)}", width, 11)
-        for name, count in sorted(by_name.items()):
+        for title, text in self.facts().items():
+            lines += wrapped(f"{title:<10} {text}", width, 11)
+        for name, count in sorted(self.by_name.items()):
             lines.append(f"  {count:>9,}  {name}")
         return lines
 

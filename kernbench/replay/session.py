@@ -7,9 +7,11 @@ have.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from html import escape
+from pathlib import Path
+from typing import Any, NoReturn, Self, cast
 
-from kernbench.common.arrays import Ints
+from kernbench.common.arrays import Array, Ints
 from kernbench.common.progress import Progress, no_progress, stage
 from kernbench.errors import UsageError
 from kernbench.replay import commands, moves, questions
@@ -31,6 +33,8 @@ from kernbench.replay.inner_commands import ACTIVITY_CELLS
 from kernbench.replay.parsing import NoArguments
 from kernbench.replay.query import FOCUS_LEVELS, At, Query, Session, Stop
 from kernbench.replay.races.findings import Findings as Hazards
+from kernbench.replay.text import count_text, time_text
+from kernbench.replay.texts import TextList
 from kernbench.replay.time.activity import Activity, ActivityCells
 from kernbench.replay.time.call_times import CallTimes
 from kernbench.replay.time.critical import CriticalPath
@@ -46,23 +50,87 @@ from kernbench.replay.time.timeline import Timeline
 from kernbench.replay.whatif.answers import CausalProfile, Prediction
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.trace import Trace
+from kernbench.trace.export.tables import table
+from kernbench.visible import visible
 
 __all__ = ["FOCUS_LEVELS", "ReplaySession"]
 
 
+class _Closed:
+    """In place of the index of a session that was closed: every use is an error."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise UsageError(f"{self._path} was closed; open it again")
+
+
 class ReplaySession:
-    """A trace, and where one stands in it.
+    """A trace, and where one stands in it; ``kernbench.open`` makes one.
+
+    An op is named by its position in the op log, counted from 0 in the order in which
+    ops started; ``len`` is how many there are. Times are in ns of simulated time.
 
     Moves return the position that they lead to; what has nowhere to go stays. Questions
-    are answered at once, about the cursor's op or the one that is given as ``op``.
+    are answered at once, about the cursor's op or the one that is given as ``op``. An
+    answer is frozen data that knows its own text, ``lines(width)``, and arrays in it
+    are read-only. A wrong name, place or position is a UsageError that says which there
+    are; a question that needs data or the end of the run is a KernbenchError where the
+    trace does not hold them.
+
+    ``with`` closes it in the end: the file is let go once no array of it is in use.
     """
 
     def __init__(self, trace: Trace) -> None:
         self.index = Index(trace)
         self.state = Session()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file. Arrays that were handed out stay as they are."""
+        if not isinstance(self.index, _Closed):
+            self.index = cast(Index, _Closed(self.trace.path))
+
     def __len__(self) -> int:
         return len(self.index.ops)
+
+    def __repr__(self) -> str:
+        if isinstance(self.index, _Closed):
+            return "<ReplaySession, closed>"
+        facts = self.info()
+        where = "before the first op" if self.cursor < 0 else f"at op {self.cursor:,}"
+        return (
+            f"<ReplaySession of {facts.bench}, {count_text(len(self), 'op')}, "
+            f"{time_text(facts.end_ns)}, {self.trace.path}, {where}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what the trace holds, as a table."""
+        if isinstance(self.index, _Closed):
+            return f"<p>{escape(repr(self))}</p>"
+        rows = []
+        for name, value in self.info().facts().items():
+            cells = [f"<td>{escape(visible(text))}</td>" for text in (name, value)]
+            rows.append(f"<tr>{''.join(cells)}</tr>")
+        return f"<table>{''.join(rows)}</table>"
+
+    def table(self, name: str) -> dict[str, Array]:
+        """All of a log, as a dict of equally long numpy arrays by column.
+
+        ``name`` is one of "ops", "accesses", "hops", "waits", "commands", "launches",
+        "texts", "tensors", "nodes", "edges" and "metadata"; UsageError lists them.
+        ``pandas.DataFrame``, ``polars.DataFrame`` and ``pyarrow.table`` take it. Times
+        are in ns (``t_start``, ``t_end``), sizes in bytes (``nbytes``); ops are named
+        by their position. What there is not is masked. `kernbench doc tables` says what
+        each column means.
+        """
+        return dict(table(self.trace, name))
 
     @property
     def trace(self) -> Trace:
@@ -279,7 +347,7 @@ class ReplaySession:
         return list(self.index.ops.in_flight(self.cursor))
 
     def details(self, op: int | None = None) -> OpDetails:
-        """Everything recorded about an op."""
+        """Everything recorded about an op: params, waits in ns, what it depended on."""
         found = self._ask(commands.OP, op)
         assert isinstance(found, OpDetails)
         return found
@@ -318,16 +386,30 @@ class ReplaySession:
         """The tiles that were in some stage in [t0, t1) ns, by composite."""
         return self.index.tiles.between(t0, t1, progress=progress)
 
+    def texts(self, pe: str | None = None, limit: int | None = None) -> TextList:
+        """What kernels printed and asserted, and warnings, by time; of a PE, cube or
+        SIP, and the first ``limit`` of it. UsageError for a PE that there is not.
+        """
+        found = self._ask(commands.TEXTS, pe=pe, limit=limit)
+        assert isinstance(found, TextList)
+        return found
+
     # -- data ---------------------------------------------------------------------
 
     def memory(self, op: int | None = None, limit: int = ENTRIES) -> Memory:
-        """The allocations that hold something, at most ``limit`` of them."""
+        """The allocations that hold something once an op has run, at most ``limit`` of
+        them; sizes in bytes.
+        """
         return self.index.memory.at(self.cursor if op is None else op, limit)
 
     def tensor(
         self, name: str, op: int | None = None, progress: Progress = no_progress
     ) -> TensorView:
-        """The numbers of a tensor; UsageError lists the names."""
+        """The numbers of a tensor as an op leaves it: ``values`` has the tensor's shape
+        and dtype, ``written`` the same shape and is false where nothing was written.
+
+        UsageError lists the names; KernbenchError if the trace holds no data.
+        """
         at = self.cursor if op is None else op
         return self.index.memory.tensor(at, name, progress)
 
@@ -338,7 +420,9 @@ class ReplaySession:
         nbytes: int = 1,
         progress: Progress = no_progress,
     ) -> Touches:
-        """Every read and write of a range, from the first op to the last."""
+        """Every read and write of ``nbytes`` from ``addr`` on in a space (hbm, tcm or
+        sram), from the first op to the last.
+        """
         return self.history_of(f"{space} {addr:#x}:{nbytes}", progress)
 
     def history_of(self, place: str, progress: Progress = no_progress) -> Touches:
@@ -363,8 +447,8 @@ class ReplaySession:
     def blame(
         self, place: str, depth: int = 32, progress: Progress = no_progress
     ) -> Blame:
-        """The ops behind a place as it is at the cursor, or at the end before the
-        first.
+        """The ops behind a place, as ``c[3,17]``, as it is at the cursor, or at the end
+        before the first; at most ``depth`` ops deep. UsageError for no such place.
         """
         found = self._ask(commands.BLAME, None, progress, place=place, depth=depth)
         assert isinstance(found, Blame)
@@ -401,7 +485,10 @@ class ReplaySession:
         return self.index.outputs.beside(view, stage(progress, 0.5, 1.0))
 
     def verify(self, progress: Progress = no_progress) -> Outputs:
-        """The expected tensors, each when it was due, by executing the whole trace."""
+        """The expected tensors, each when it was due, by executing the whole trace.
+
+        ``ok`` is the verdict. KernbenchError if the trace holds no data.
+        """
         return self.index.outputs.verify(progress)
 
     def hazards(self, progress: Progress = no_progress) -> Hazards:
@@ -438,13 +525,17 @@ class ReplaySession:
         t1: float | None = None,
         progress: Progress = no_progress,
     ) -> Ledger:
-        """Where the time of a PE, or of all within a cube or SIP, went; None: all."""
+        """Where the time of a PE, or of all within a cube or SIP, went; None: all.
+
+        ``total`` is in ns by kind, ``time`` the same as an array of PEs x kinds. From
+        ``t0`` to ``t1``, ns; None: while launches ran. UsageError for no such PE.
+        """
         return self.index.stalls.ledger(pe, t0, t1, progress)
 
     def lines(
         self, pe: str | None = None, progress: Progress = no_progress
     ) -> LineTimes:
-        """Time and stalls by kernel line."""
+        """Time and stalls by kernel line, ns of PEs' time, the most first."""
         return self.index.stalls.lines(pe, progress)
 
     def pes(
@@ -539,5 +630,8 @@ class ReplaySession:
     def whatif(
         self, *changes: str, progress: Progress = no_progress
     ) -> Prediction | CausalProfile:
-        """The end with FIELD=VALUE of its machine changed; of none what to speed up."""
+        """The end, ns, with FIELD=VALUE of its machine changed; of none what to speed
+        up. UsageError for a field that there is not; KernbenchError if the trace does
+        not hold all of a run.
+        """
         return questions.whatif(self.index, At(), questions.WhatIf(changes), progress)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kernbench.common.dtypes import Tolerance
+from kernbench.common.dtypes import Tolerance, itemsize, nbytes_of
 from kernbench.errors import KernbenchError
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.memory_store import MemoryStore
@@ -30,26 +30,47 @@ def explained(
     """Some lines for each tensor that fails; ``store`` is memory at the end."""
     lines: list[str] = []
     for row in report.by_tensor():
-        if row.ok or row.first_bad is None:
-            continue
         mine = [each for each in report.rows if each.tensor == row.tensor]
         bad = [each for each in mine if not each.ok]
-        (first, *_) = (each for each in bad if each.first_bad == row.first_bad)
+        places = [(_first_bad(each, expected[each.name], store), each) for each in bad]
+        known = [(at, each) for at, each in places if at is not None]
+        if row.ok or not known:
+            continue
+        index, first = min(known, key=lambda found: found[0])
         expectation = expected[first.name]
-        element = f"{row.tensor}[{', '.join(map(str, row.first_bad))}]"
-        values = _values(expectation, row.first_bad, store)
+        element = f"{row.tensor}[{', '.join(map(str, index))}]"
+        values = _values(expectation, index, store)
         place = _pe(engine, expectation)
         lines.append(f"{element} on {place} {values}; {_tolerance(row.tolerance)}")
         origin = expectation.origin
         copies = [each for each in mine if expected[each.name].origin == origin]
         lines += _of_copies(engine, row.tensor, copies, expected)
-        if _is_near(row):
+        if row.mismatches and _is_near(row):
             lines.append(
                 "  it is off by little: --debug says whether rounding explains that; "
                 "if so, give torch.expect(…, rtol=, atol=) what its sums need"
             )
         lines.append(f"  why: {_command(trace, element.replace(' ', ''))}")
     return tuple(lines)
+
+
+def _first_bad(
+    row: VerifyRow, expectation: Expectation, store: MemoryStore
+) -> tuple[int, ...] | None:
+    """The first wrong element of a shard, by the whole tensor's indices: one that
+    differs, or one that was never written; None if neither is known.
+    """
+    if row.first_bad is not None:
+        return row.first_bad
+    wanted = expectation.array
+    nbytes = nbytes_of(wanted.shape, expectation.dtype)
+    gap = store.gap(expectation.space, expectation.addr, nbytes)
+    if gap is None:
+        return None
+    number = (gap - expectation.addr) // itemsize(expectation.dtype)
+    within = np.unravel_index(number, wanted.shape)
+    origin = expectation.origin or (0,) * wanted.ndim
+    return tuple(int(at) + low for at, low in zip(within, origin, strict=True))
 
 
 def _values(
@@ -61,7 +82,9 @@ def _values(
     wanted = f"is to be {_number(expectation.array[within])}"
     e = expectation
     try:
-        held = store.view(e.space, e.addr, e.array.shape, e.dtype)[within]
+        at = np.ravel_multi_index(within, e.array.shape)
+        addr = e.addr + int(at) * itemsize(e.dtype)
+        held = store.view(e.space, addr, (1,), e.dtype)[0]
     except KernbenchError:
         return f"{wanted}, and was never written"
     if np.array_equal(held, e.array[within], equal_nan=True):

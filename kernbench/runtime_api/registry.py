@@ -30,7 +30,7 @@ It imports this room, so it is known by its name only, and imported when a bench
 looked up.
 """
 
-_LAST = ("tutorial", "fault")
+_LAST = ("tutorial", "slow", "fault")
 """What the names of benches of other kinds begin with, in the order of the list."""
 
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
@@ -59,8 +59,8 @@ class Bench:
 
     @property
     def kind(self) -> str:
-        """Whether it teaches ("tutorial"), is wrong on purpose ("fault") or neither
-        ("bench"), as its name says.
+        """Whether it teaches ("tutorial"), is right but slow on purpose ("slow"), is
+        wrong on purpose ("fault") or neither ("bench"), as its name says.
         """
         first = self.name.partition("_")[0]
         return first if first in _LAST else "bench"
@@ -137,7 +137,7 @@ def source_of(entry: Bench) -> SourceFile | None:
 
 
 def _listed() -> list[str]:
-    """The names of all benches, those that are wrong on purpose last."""
+    """The names of all benches, those that are slow or wrong on purpose last."""
     kinds = ("bench", *_LAST)
     entries = sorted(BENCHES.values(), key=lambda entry: kinds.index(entry.kind))
     return [entry.name for entry in entries]

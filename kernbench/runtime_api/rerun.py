@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernbench import __version__
 from kernbench.ccl.config import CclSpec, load_ccl, recorded_ccl
 from kernbench.common.delays import CallName, Delay, OpName, checked_delay, memory_name
 from kernbench.common.source_names import shown_name, working_folder
@@ -49,6 +48,7 @@ from kernbench.topology import (
 from kernbench.trace import Trace
 from kernbench.trace.changed import Changed, changed_of
 from kernbench.trace.first_apart import Parting, first_apart
+from kernbench.version import __version__
 
 _BY_CODE = ("version", "kernbench", "code_sha")
 """What the first frame says of the code that recorded it."""

@@ -325,10 +325,13 @@ class OpLogger:
 
     def _view(self, region: Region) -> Array | None:
         """The bytes there, ready or not; None where some were never written."""
-        if self._memory_store is None:
+        store = self._memory_store
+        if store is None:
             return None
         try:
-            return self._memory_store.view_rows(
+            if region.strided is None:
+                return store.view(region.space, region.addr, region.shape, region.dtype)
+            return store.view_rows(
                 region.space, region.where, region.shape, region.dtype
             )
         except (KernbenchError, ValueError):

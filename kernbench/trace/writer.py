@@ -18,7 +18,6 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kernbench import __version__
 from kernbench.common.arrays import Array
 from kernbench.common.dtypes import Tolerance, nbytes_of
 from kernbench.common.interrupts import Uninterrupted
@@ -39,6 +38,7 @@ from kernbench.trace.reader import Trace
 from kernbench.trace.schema import MAGIC, NONE, VERSION, plain
 from kernbench.trace.stream import FrameStream, NewFrame, OpenFile, claim
 from kernbench.trace.tail import TailThread
+from kernbench.version import __version__
 
 if TYPE_CHECKING:
     from kernbench.topology.graph import Edge, Node

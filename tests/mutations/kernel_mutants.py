@@ -31,38 +31,35 @@ def _past(ptr, shape, dtype, tl):
 
 def _past_store(ptr, handle, tl):
     return _past(ptr, handle.shape, handle.dtype, tl), handle
-
-
-def _past_rows(rows, tl):
-    # The beginning of the rows behind these, on the first PE of the first cube.
-    if tl.program_id(0) + tl.program_id(1):
-        return rows.start
-    return rows.stop
 """
 """What mutants call, behind the last line of the program."""
 
-SLICE_TAIL = """
+TAIL_OF_SLICES = """
 
-def _past_slice(piece, tl):
-    # Wrong on the first PE of the first cube: one block further, by the first axis of
-    # which it is not the whole.
-    from kernbench.common.pointers import sliced
+def _behind(ptr, tl):
+    # Wrong there likewise: the block of a tensor behind that of a slice, or of this PE.
+    from kernbench.common.pointers import TensorPtr, sliced
 
     if tl.program_id(0) + tl.program_id(1):
-        return piece
+        return ptr
+    if isinstance(ptr, TensorPtr):
+        ptr = ptr[tuple(slice(own.start, own.stop) for own in tl.own(ptr))]
     index = []
-    is_moved = False
-    axes = zip(piece.ranges, piece.layout.shape, piece.kept)
-    for along, whole, is_kept in axes:
-        low = along.low
-        if not is_moved and along.extent < whole:
-            low += along.extent * along.step
-            is_moved = True
-        last = low + (along.extent - 1) * along.step
-        index.append(slice(low, last + 1, along.step) if is_kept else low)
-    return sliced(piece.layout, tuple(index))
+    moved = False
+    for along, whole, kept in zip(ptr.ranges, ptr.layout.shape, ptr.kept):
+        low, extent, step = along
+        span = (extent - 1) * step + 1
+        if not moved and low + 2 * span <= whole:
+            low += span
+            moved = True
+        index.append(slice(low, low + span, step) if kept else low)
+    return sliced(ptr.layout, tuple(index))
+
+
+def _behind_store(ptr, handle, tl):
+    return _behind(ptr, tl), handle
 """
-"""The same for those that slice pointers."""
+"""What those call besides whose mistake is in a slice, or in a tensor alone."""
 
 CCL_YAML = """\
 defaults:
@@ -143,18 +140,26 @@ def _collective(file: str, algorithm: str, sips: int = 2, width: int = 2) -> Pro
     )
 
 
-SLICES = ("corner", "total")
+SLICES = ("total",)
 """What the lines of matmul_ref have that only its variant "slices" runs."""
 
 PROGRAMS = (
     _shipped("matmul", m=16, k=16, n=16, tile=8),
     _shipped(
-        "matmul_ref", (*SLICES, "tl.dot(take"), variant="load", m=16, k=16, n=16
+        "matmul_ref", (*SLICES, "tl.dot("), variant="load", m=16, k=16, n=16
     ),
     _shipped(
         "matmul_ref", (*SLICES, "tl.composite"), variant="dot", m=16, k=16, n=16
     ),
-    _shipped("matmul_ref", ("take(",), variant="slices", m=72, k=72, n=136, pes=2),
+    _shipped(
+        "matmul_ref",
+        ("take(", "tl.load(a)"),
+        variant="slices",
+        m=72,
+        k=72,
+        n=136,
+        pes=2,
+    ),
     _shipped("softmax", ("tl.softmax",), m=32, n=16, block=2),
     _shipped("layernorm", m=32, n=16, block=2),
     _shipped("flash_attention", seq=16, d=8, block=4),
@@ -262,8 +267,8 @@ def mutants_of(program: Program) -> Iterator[Mutant]:
 
 def tail_of(changed: str) -> str:
     """What stands behind the last line of a program that was rewritten."""
-    if "_past_slice(" in changed:
-        return TAIL + SLICE_TAIL
+    if "_behind" in changed:
+        return TAIL + TAIL_OF_SLICES
     return TAIL
 
 
@@ -469,7 +474,7 @@ def wait_late(source: Source) -> Iterator[Mutation]:
             wait = f"; {whose}.wait({awaited.id})"
             edits = (source.replaced(statement, "pass"), source.after(use, wait))
             made = made_at(source, call, awaited)
-            yield Mutation(edits, (use.lineno, *made, call.lineno))
+            yield Mutation(edits, (*lines_of(use), *made, call.lineno))
     for call, whose in source.calls("load"):
         statement = source.parent(call)
         if not isinstance(statement, ast.Assign) or keyword(call, "wait") is not None:
@@ -479,7 +484,12 @@ def wait_late(source: Source) -> Iterator[Mutation]:
         if use is not None:
             wait = source.after(use, f"; {whose}.wait({name})")
             edits = (*not_waited(source, call), wait)
-            yield Mutation(edits, (use.lineno, call.lineno))
+            yield Mutation(edits, (*lines_of(use), call.lineno))
+
+
+def lines_of(statement: ast.stmt) -> range:
+    """The lines of a statement, the first one first."""
+    return range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
 
 
 def first_use(statements: Iterable[ast.stmt], name: str) -> ast.stmt | None:
@@ -554,39 +564,29 @@ def slot_too_few(source: Source) -> Iterator[Mutation]:
 
 def tile_off(source: Source) -> Iterator[Mutation]:
     """The first PE addresses the tile behind its own."""
-    for call, whose in source.calls("load", "ref", "store"):
-        if isinstance(call.args[0], ast.Subscript):
-            piece = call.args[0]
-            past = f"_past_slice({source.of(piece)}, {whose})"
-            lines = (call.lineno, *used_at(source, call))
-            yield Mutation((source.replaced(piece, past),), lines)
     for call, whose in source.calls("load", "ref"):
-        is_whole = len(call.args) < 2  # a slice, or all that the PE has
-        if is_whole or isinstance(call.args[0], ast.Starred):
+        lines = (call.lineno, *used_at(source, call))
+        ptr = source.of(call.args[0])
+        if len(call.args) == 1:
+            edit = source.replaced(call.args[0], f"_behind({ptr}, {whose})")
+            yield Mutation((edit,), lines)
             continue
         shape = source.of(call.args[1])
         dtype = '"f16"'
         if len(call.args) > 2:
             dtype = source.of(call.args[2])
-        ptr = source.of(call.args[0])
         past = f"_past({ptr}, {shape}, {dtype}, {whose})"
-        lines = (call.lineno, *used_at(source, call))
         yield Mutation((source.replaced(call.args[0], past),), lines)
     for call, whose in source.calls("store"):
         first, second, *_ = call.args
+        past = "*_past_store("
         if isinstance(first, ast.Subscript):
-            continue
+            past = "*_behind_store("
         edits = (
-            source.before(first, "*_past_store("),
+            source.before(first, past),
             source.after(second, f", {whose})"),
         )
         yield Mutation(edits, (call.lineno,))
-    for node in ast.walk(source.tree):
-        is_start = isinstance(node, ast.Attribute) and node.attr == "start"
-        if is_start and source.is_in_kernel(node):
-            rows = source.of(node.value)
-            edit = source.replaced(node, f"_past_rows({rows}, tl)")
-            yield Mutation((edit,), (node.lineno, *used_at(source, node)))
 
 
 def used_at(source: Source, node: ast.AST) -> tuple[int, ...]:

@@ -81,14 +81,16 @@ class Witnesses:
             self._known.pop(_key(mutant), None)
 
     def save(self, mutants: Iterable[Mutant]) -> None:
-        """Write what is known of these mutants, a line each."""
+        """Write what is known of these mutants, a line each; others may read it."""
         lines = []
         for mutant in mutants:
             key = _key(mutant)
             if key in self._known:
                 lines.append(f"{json.dumps(key)}: {json.dumps(self._known[key])}")
         text = ",\n".join(lines)
-        self._path.write_text(f"{{\n{text}\n}}\n")
+        new = self._path.with_suffix(".new")
+        new.write_text(f"{{\n{text}\n}}\n")
+        new.replace(self._path)
 
 
 def _key(mutant: Mutant) -> str:

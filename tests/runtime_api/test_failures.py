@@ -17,7 +17,7 @@ def kernel(x, y, n, tl):
 def run(torch, n=32):
     data = torch.rng.standard_normal(n).astype("f4")
     x = torch.tensor(data, dp=DPPolicy(pe="{x}", num_cubes=1), name="x")
-    y = torch.zeros((n,), "{dtype}", dp=DPPolicy(pe="{y}", num_cubes=1), name="y")
+    y = torch.{made} "{dtype}", dp=DPPolicy(pe="{y}", num_cubes=1), name="y")
     torch.launch("k", kernel, x, y, n)
     torch.expect(y, {expected})
 """
@@ -25,9 +25,18 @@ def run(torch, n=32):
 
 @pytest.fixture
 def failures(tmp_path):
-    def failures(body, expected="data", x="replicate", y="replicate", dtype="f32"):
+    def failures(
+        body,
+        expected="data",
+        x="replicate",
+        y="replicate",
+        dtype="f32",
+        made="zeros((n,),",
+    ):
         file = tmp_path / "fails.py"
-        text = BENCH.format(body=body, expected=expected, x=x, y=y, dtype=dtype)
+        text = BENCH.format(
+            body=body, expected=expected, x=x, y=y, dtype=dtype, made=made
+        )
         file.write_text(text)
         result = run_bench(str(file), trace=tmp_path / "t.msgpack")
         assert "\n".join(result.failures) in result.as_text()
@@ -63,6 +72,19 @@ def test_a_copy_that_is_not_written_is_named(failures):
     first, copies, _why = failures(body)
     assert first.startswith("y[0] on sip0.cube0.pe3 is to be ")
     assert copies.endswith("a PE writes its own copy: wrong are sip0.cube0.pe3")
+
+
+def test_an_element_that_no_pe_writes_is_named(failures, tmp_path):
+    data = np.random.default_rng(0).standard_normal(32).astype("f4")
+    body = "i = 4 * tl.program_id(0); tl.store(y[i:i+3], tl.load(x[i:i+3]))"
+    body = body.replace("i+3", "i+3 if i > 8 else i+4")
+    path = tmp_path / "t.msgpack"
+    made = failures(body, x="row_wise", y="row_wise", made="empty((n,),")
+    first, why = made
+    assert first.startswith(
+        f"y[15] on sip0.cube0.pe3 is to be {data[15]:.7g}, and was never written"
+    )
+    assert why == f"  why: kernbench trace blame {path} 'y[15]'"
 
 
 def test_what_is_off_by_little_may_be_rounding(failures):

@@ -242,7 +242,9 @@ def test_a_deadlock_names_who_waits_where_since_when_and_the_cycle(graph):
     for cube, waiter in enumerate(waiters):
         where, _, since = waiter.partition(" since ")
         assert where.startswith(f"sip0.cube{cube}.pe0.pe_cpu: recv W at tests/")
-        assert where.endswith(f"test_send_recv.py:{line}")
+        site, _, caller = where.partition(", called at ")
+        assert site.endswith(f"test_send_recv.py:{line}")
+        assert "test_send_recv.py:" in caller  # the kernel that calls all_recv_first
         assert float(since.removesuffix(" ns")) > 0
     pes = [f"sip0.cube{cube}.pe0.pe_cpu" for cube in (0, 2, 1, 0)]
     assert cycle == " -> ".join(pes)

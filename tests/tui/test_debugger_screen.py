@@ -375,7 +375,7 @@ async def test_palette_runs_an_action(session, drive) -> None:
     async with drive(80, 24, "ctrl+p", *"last op") as pilot:
         await pilot.app.workers.wait_for_complete()
         await pilot.pause()
-        await pilot.press("down", "enter")
+        await pilot.press("enter")
         await still(pilot)
         assert session.cursor == 151
 

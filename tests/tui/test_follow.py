@@ -269,7 +269,7 @@ async def test_a_run_without_an_op_yet_can_be_followed(run: LiveRun) -> None:
 
 def test_wrong_calls_end_in_a_line(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["--follow", str(tmp_path / "none")])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "no such file, and no run that writes it" in result.stderr
     assert result.stderr.count("\n") == 1
     result = CliRunner().invoke(main, ["--follow"])

@@ -79,7 +79,7 @@ async def test_an_answer_is_drawn_when_it_ends_by_no_timer(
 ) -> None:
     session.goto(119)
     monkeypatch.setattr("tui.screens.debugger.LOOK_S", SOON)
-    async with drive(120, 40, "5") as pilot:
+    async with drive(80, 24, "5") as pilot:
         await settled(pilot)
         with held(ROUTE) as route:
             before = await wait_for_route(pilot, route)

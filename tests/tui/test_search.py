@@ -116,7 +116,8 @@ async def test_the_filter_that_there_is_can_be_changed(drive) -> None:
     async with drive(80, 24, "2") as pilot:
         await ask(pilot, "filter kind=gemm")
         await pilot.press("&")
-        assert pilot.app.debugger.line.value == "filter kind=gemm"
+        assert pilot.app.debugger.line.value == "kind=gemm"
+        assert pilot.app.debugger.line.prompt == "&"
 
 
 # -- stops ----------------------------------------------------------------------------

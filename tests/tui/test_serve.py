@@ -19,7 +19,7 @@ from browsers import CHROMIUM, LIMIT_S, opened_page, pixels_of
 from pace import first_fast
 from terminals import PROGRAM, ROOT
 
-from tui.app import THEME
+from tui.themes import THEMES
 
 ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"}
 
@@ -293,21 +293,21 @@ def test_a_port_in_use_is_an_error_of_one_line(trace_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         code, line = failed(trace_path, "--serve", port)
-    assert code == 1
+    assert code == 2
     assert line.startswith(f"error: --serve {port}: it is in use; name another")
 
 
 @pytest.mark.parametrize("port", first_fast(["abc", "65536", "8000.5"]))
 def test_a_port_that_is_no_number_is_an_error(port: str, trace_path: Path) -> None:
     code, line = failed(trace_path, f"--serve={port}")
-    assert code == 1
+    assert code == 2
     assert line.startswith(f"error: --serve {port}: no port; give a number up to 65535")
 
 
 @pytest.mark.parametrize("arguments", [["none", "--serve=0"], ["--serve", "none"]])
 def test_a_file_that_is_not_there_is_not_served(arguments, tmp_path: Path) -> None:
     code, line = failed(*arguments)
-    assert code == 1
+    assert code == 2
     assert line.startswith("error: none: ")
     assert "No such file" in line
 
@@ -318,7 +318,7 @@ def test_without_textual_serve_it_says_what_to_install(
     (tmp_path / "textual_serve.py").write_text("raise ImportError('none here')\n")
     path = f"{tmp_path}:{ROOT}"
     code, line = failed(trace_path, "--serve=0", PYTHONPATH=path)
-    assert code == 1
+    assert code == 2
     assert "pip install 'kernbench[serve]'" in line
 
 
@@ -356,7 +356,7 @@ async def test_in_chromium_it_opens_and_takes_keys(
     colours = pixels_of(before)
     total = colours.total()
     background, _ = colours.most_common(1)[0]
-    assert background == rgb(THEME.background)
+    assert background == rgb(THEMES["dark"].colours["paper"])
     assert total == 1280 * 800 or total > 500_000
     assert 0.01 * total < total - colours[background] < 0.6 * total
     assert len([colour for colour, n in colours.items() if n > 50]) >= 8

@@ -53,7 +53,7 @@ def test_a_file_that_is_no_trace_ends_in_one_line(
     path = tmp_path / "x.msgpack"
     make(path)
     result = run(path)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr.startswith("error: ")
     assert said in result.stderr
     assert result.stderr.count("\n") == 1
@@ -62,7 +62,7 @@ def test_a_file_that_is_no_trace_ends_in_one_line(
 
 def test_the_whole_program_ends_the_same_way(tmp_path: Path) -> None:
     done = python("-m", "tui", tmp_path / "none")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
 
@@ -76,7 +76,7 @@ def test_no_file_names_demo() -> None:
 
 def test_an_op_that_is_not_there_is_an_error(trace_path: Path) -> None:
     result = run(trace_path, "--op", "152")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr.startswith("error: no op 152;")
 
 
@@ -101,7 +101,7 @@ def test_a_script_can_be_stdin(trace_path: Path) -> None:
 
 def test_a_script_stops_at_the_first_error(trace_path: Path) -> None:
     result = run(trace_path, "--script", "-", text="goto 7\ngoto 999\ngoto 8\n")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr.startswith("error: no op 999")
     assert "op 7 of" in result.stdout
     assert "op 8 of" not in result.stdout
@@ -140,7 +140,7 @@ def test_a_script_that_is_not_there_is_an_error(
     trace_path: Path, tmp_path: Path
 ) -> None:
     result = run(trace_path, "--script", tmp_path / "none")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
 
 

@@ -171,7 +171,7 @@ def test_a_driver_that_is_none_is_an_error_of_one_line(
         timeout=60,
         check=False,
     )
-    assert done.returncode == 1
+    assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"error: TEXTUAL_DRIVER={name}: ")
     assert "unset it" in line

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -126,7 +126,8 @@ class Way:
 class TextScreen(PageScreen):
     """Lines that were made before, under a line of their own.
 
-    ``way`` leads on from here, if anything does.
+    ``way`` leads on from here, if anything does. ``/`` searches, F3 goes on; ``z``
+    folds: what is further in than the first level is hidden, and shown again.
     """
 
     def __init__(
@@ -141,7 +142,11 @@ class TextScreen(PageScreen):
         self._title = title
         self._text = text
         self._way = way
-        self._keys = "; j k PgDn scroll, Esc back"
+        self._typed: str | None = None
+        self._sought = ""
+        self._said = ""
+        self._is_folded = False
+        self._keys = "; / finds, z folds, Esc back"
         if way is not None:
             keys = keymap.shown(way.action)
             self._keys = f"; {keys} {way.words}{self._keys.replace(';', ',')}"
@@ -152,16 +157,123 @@ class TextScreen(PageScreen):
             return None
         return self._way.call
 
+    # -- search and folds -----------------------------------------------------
+
+    def on_key(self, event: events.Key) -> None:
+        """A search is typed, or what a page does: Textual calls that handler next."""
+        id = self._keymap.action(event.key, event.character)
+        self._said = ""
+        if self._typed is not None:
+            event.stop()
+            self._type(event)
+        elif id == "find":
+            self._typed = ""
+        elif id in ("find_next", "find_previous"):
+            self._find(1 if id == "find_next" else -1, self.rows.top)
+        elif id == "maximise":
+            self._fold()
+        else:
+            return
+        event.prevent_default()
+        self.draw()
+
+    def _type(self, event: events.Key) -> None:
+        """A key while a search is typed: Enter searches, Esc gives up."""
+        typed = self._typed or ""
+        if event.key == "escape":
+            self._typed = None
+        elif event.key == "enter":
+            self._typed = None
+            self._sought = typed or self._sought
+            self._find(1, self.rows.top - 1)
+        elif event.key == "backspace":
+            self._typed = typed[:-1]
+        elif event.character and event.character.isprintable():
+            self._typed = typed + event.character
+
+    def _find(self, way: int, here: int) -> None:
+        """Bring the next line (1) or the previous one (-1) with the text to the top;
+        behind the last comes the first.
+        """
+        wanted = self._sought.casefold()
+        if not wanted:
+            self._said = "nothing is searched for yet: / and a text"
+            return
+        lines = self._shown_lines()
+        places = [
+            i for i, line in enumerate(lines) if wanted in _plain(line).casefold()
+        ]
+        if not places:
+            self._said = f"no line has {self._sought!r}"
+            return
+        there = [i for i in places if (i - here) * way > 0]
+        if not there:
+            self._said = "search wrapped"
+            there = places
+        place = there[0] if way > 0 else there[-1]
+        self.rows = replace(self.rows, top=place)
+        if not self._said:
+            self._said = f"{self._sought!r} in {len(places):,} lines"
+
+    def _fold(self) -> None:
+        """Hide what is further in than the first level, or show it again; the line on
+        top stays in view.
+        """
+        lines = self._shown_lines()
+        here = lines[self.rows.top] if lines else None
+        self._is_folded = not self._is_folded
+        places = [i for i, line in enumerate(self._shown_lines()) if line is here]
+        self.rows = replace(self.rows, top=places[0] if places else 0)
+
+    def _shown_lines(self) -> Sequence[Line]:
+        """All lines; folded those of the first level, with how many are below each."""
+        if not self._is_folded:
+            return self._text
+        first = [i for i, line in enumerate(self._text) if not _is_within(line)]
+        ends = [*first[1:], len(self._text)]
+        lines: list[Line] = []
+        for start, end in zip(first, ends, strict=True):
+            below = end - start - 1
+            line = self._text[start]
+            if below:
+                line = [*line, (f"  {self.glyphs.more} {below:,}", "dim")]
+            lines.append(line)
+        return lines
+
     def lines(self, width: int, height: int) -> list[Line]:
-        """The part in view."""
-        total = len(self._text)
+        """The part in view; what is searched for is marked."""
+        text = self._shown_lines()
+        total = len(text)
         self.rows = self.rows.settled(total, height - 1)
         shown = self.rows.visible
         where = f"  lines {shown.start + 1}-{shown.stop} of {total}{self._keys}"
+        if self._said:
+            where = f"  {self._said}"
         room = max(width - len(where) - _TITLE_EDGES, _SHORTEST_TITLE)
         title = clip(self._title, min(room, len(self._title)), self.glyphs)
         head: Line = [(f" {title} ", "active"), (where, "dim")]
-        return [head, *self._text[shown.start : shown.stop]]
+        if self._typed is not None:
+            head = [(f" / {self._typed}", "bold"), ("_", "here")]
+        rows = [self._marked(line) for line in text[shown.start : shown.stop]]
+        return [head, *rows]
+
+    def _marked(self, line: Line) -> Line:
+        """A line, marked if it has the text that is searched for."""
+        wanted = self._sought.casefold()
+        if not wanted or wanted not in _plain(line).casefold():
+            return line
+        return [(_plain(line), "pick")]
+
+
+def _plain(line: Line) -> str:
+    """The text of a line."""
+    return "".join(text for text, _ in line)
+
+
+def _is_within(line: Line) -> bool:
+    """Whether a line is further in than the first level, or blank."""
+    text = _plain(line)
+    return not text.strip() or text.startswith("  ")
 
 
 class StopsScreen(PageScreen):

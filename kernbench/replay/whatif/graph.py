@@ -23,7 +23,6 @@ from kernbench.replay.time.moments import Moments
 from kernbench.replay.whatif import weights
 from kernbench.replay.whatif.launch_ways import launch_ways
 from kernbench.replay.whatif.machine import Machine, Ways
-from kernbench.replay.whatif.memories import MemoryMoves
 from kernbench.replay.whatif.moves import Moves, moves_of
 from kernbench.replay.whatif.servers import Ramp, Ramps, carried
 from kernbench.replay.whatif.services import Services, services_of
@@ -100,13 +99,23 @@ class Graph:
     is_slot: Bools
     served: Served
     in_order: tuple[Ints, Ints]
-    moves: MemoryMoves
+    moves: Moves
     issued_after: Ints
 
     @property
     def nodes(self) -> int:
         """How many nodes there are."""
         return len(self.times)
+
+    @property
+    def is_step_of_move(self) -> Bools:
+        """Which nodes are steps of moves on their way, between start and end of an op.
+
+        They come behind all moments; what comes last in a run is none of them.
+        """
+        found = np.arange(self.nodes) >= len(self.moments.times)
+        found[self.last] = False
+        return found
 
 
 class _Edges(NamedTuple):
@@ -264,7 +273,7 @@ class _Builder:
             is_slot=kind_of_edge == _SLOT,
             served=self._all_served(),
             in_order=self._in_order,
-            moves=self._memory_moves,
+            moves=self._all_moves,
             issued_after=self._issued_after,
         )
 
@@ -567,7 +576,7 @@ class _Builder:
         first = last.copy()
         several = np.flatnonzero(moves.several)
         first[several] = self._nodes(moves.first[several], moves.op[several])
-        self._memory_moves = MemoryMoves(moves, first, last)
+        self._all_moves = moves
         begins = self._begins(moves)
         start = self._moments.op_start(moves.op)
         self._add(start, first, begins, is_certain=True)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from kernbench.common.arrays import Floats
-from kernbench.common.exact_time import TICK_NS
+from kernbench.common.exact_time import SAME_NS, TICK_NS
 from kernbench.common.progress import (
     Progress,
     computed_beside,
@@ -43,7 +43,7 @@ from kernbench.replay.whatif.fields import (
 from kernbench.replay.whatif.graph import Graph, build_graph
 from kernbench.replay.whatif.links import ChangedLinks, LinkTimes, recorded_links
 from kernbench.replay.whatif.machine import DramTimes, Machine, Ways, ways_of
-from kernbench.replay.whatif.slack import STEP_NS, Slack, slacks, tried_out
+from kernbench.replay.whatif.slack import STEP_NS, Slack, slacks, tried_out, uses_up
 from kernbench.replay.whatif.turns import Turns
 from kernbench.replay.whatif.walk import Late, Levels, Scenarios
 from kernbench.topology import recorded_spec
@@ -68,6 +68,15 @@ _MACHINES = 16
 _OTHER_ORDER = (
     "links or controllers of HBM would serve others before it, beside it, or at "
     "another distance from it"
+)
+
+_NO_LINE = (
+    "past it the end does not come later by as much as the op does, since others are "
+    "served in another order"
+)
+
+_LESS_MOVES = (
+    "a shorter delay moves the end, since others are then served in another order"
 )
 
 OF_LINKS = (
@@ -212,14 +221,18 @@ class WhatIfIndex:
 
         if computed_beside(is_sure, progress, 0.9):
             return Slack(ns, True, "")
-        if len(graph.cause) <= _FEW_EDGES:
-            ns = self._in_turns(known, node, ns, stage(progress, 0.9, 1.0))
-        return Slack(ns, False, _OTHER_ORDER)
+        if len(graph.cause) > _FEW_EDGES:
+            return Slack(ns, False, _OTHER_ORDER)
+        return self._in_turns(known, node, ns, stage(progress, 0.9, 1.0))
 
     def _in_turns(
         self, known: _Known, node: int, told: float, progress: Progress
-    ) -> float:
-        """The slack of a node if each server takes who comes first, ns."""
+    ) -> Slack:
+        """The slack of a node if each server takes who comes first.
+
+        It is sure where the re-timing in turns explains all that was recorded, and the
+        end comes as much later as the op does once the slack is used up.
+        """
         if self._turns is None:
             machine = Machine(known.ways, known.links, known.spec)
             graph = known.graph
@@ -230,11 +243,22 @@ class WhatIfIndex:
         turns = self._turns
         each = forwards(stage(progress, 0.2, 1.0))
 
+        tried: dict[float, float] = {}
+
         def moved(ns: float) -> float:
             """By how much the end comes later."""
-            return turns.end_if(Late(node, ns), each) - turns.end
+            if ns not in tried:
+                tried[ns] = turns.end_if(Late(node, ns), each) - turns.end
+            return tried[ns]
 
-        return tried_out(moved, told)
+        ns = tried_out(moved, told)
+        if not turns.explains:
+            return Slack(ns, False, _OTHER_ORDER)
+        if any(late > SAME_NS for less, late in tried.items() if less < ns):
+            return Slack(ns, False, _LESS_MOVES)
+        if not uses_up(moved, ns):
+            return Slack(ns, False, _NO_LINE)
+        return Slack(ns, True, "")
 
     # -- what is found once --
 

@@ -39,7 +39,8 @@ class Moves(NamedTuple):
     has ``first_bytes``.
     ``memory`` is what kind of memory it is read from or written to, ``node`` that
     memory. ``starts`` is where its starts begin in ``Trace.transfers.start``, those of
-    the last burst from ``last_starts`` on.
+    the last burst from ``last_starts`` on. ``asked`` is the transfer that ``request``
+    is the path of.
     """
 
     op: Ints
@@ -60,6 +61,7 @@ class Moves(NamedTuple):
     several: Bools
     starts: Ints
     last_starts: Ints
+    asked: Ints
 
     def take(self, rows: Array) -> Moves:
         """Some moves."""
@@ -119,6 +121,7 @@ def moves_of(trace: Trace, ways: Ways, progress: Progress) -> Moves:
             several=several,
             starts=starts,
             last_starts=last_starts,
+            asked=request[data],
         )
 
     return computed_beside(found, progress, 0.6)

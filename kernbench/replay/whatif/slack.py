@@ -30,7 +30,10 @@ STEP_NS = 10.0
 
 _MOST_NS = 1e6
 _CLOSE_NS = 0.5
-"""The longest that an op is held back, and how near its slack is found."""
+_TURNS = 4
+"""The longest that an op is held back, how near its slack is found, and how often it is
+looked for anew where the end comes sooner again.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,31 +92,42 @@ def slacks(graph: Graph, weight: Floats, progress: Progress) -> Floats:
     return np.frombuffer(slack, np.float64)
 
 
+def uses_up(moved: Callable[[float], float], ns: float) -> bool:
+    """Whether an op may be so late and no later, and then moves the end with it."""
+    return moved(ns) <= SAME_NS and moved(ns + STEP_NS) >= STEP_NS - SAME_NS
+
+
 def tried_out(moved: Callable[[float], float], told: float) -> float:
     """The slack of an op by what holding it back does to the end, ns.
 
     ``moved`` says by how much the end comes later if the op does by some ns. What was
     ``told`` is tried first. Else it is the most that leaves the end where it is of what
-    is found by doubling, and by halves from there.
+    is found. That is by doubling, and by halves from there; and once more from there,
+    if the end is not late STEP_NS beyond, as others were served in another order.
     """
-
-    def is_it(ns: float) -> bool:
-        return moved(ns) <= SAME_NS and moved(ns + STEP_NS) >= STEP_NS - SAME_NS
-
-    if is_it(told):
+    if uses_up(moved, told):
         return told
     low = 0.0
-    high = told
-    step = STEP_NS
     if moved(told) <= SAME_NS:
         low = told
-        high = told + step
+    for _ in range(_TURNS):
+        low = _until_it_moves(moved, low)
+        if moved(low + STEP_NS) > SAME_NS:
+            break
+        low += STEP_NS
+    return low
+
+
+def _until_it_moves(moved: Callable[[float], float], low: float) -> float:
+    """The most beyond ``low`` that leaves the end where it is, of what is found."""
+    step = STEP_NS
+    high = low + step
     while moved(high) <= SAME_NS and step < _MOST_NS:
         low = high
         step *= 2
         high += step
     guess = high - moved(high)
-    if low <= guess and is_it(guess):
+    if low <= guess and uses_up(moved, guess):
         return guess
     while high - low > _CLOSE_NS:
         middle = (low + high) / 2
@@ -121,6 +135,9 @@ def tried_out(moved: Callable[[float], float], told: float) -> float:
             low = middle
         else:
             high = middle
+    behind = low + STEP_NS - moved(low + STEP_NS)
+    if behind >= low and uses_up(moved, behind):
+        return behind
     return low
 
 

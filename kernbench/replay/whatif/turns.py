@@ -7,15 +7,16 @@ free; at links and controllers who comes first goes first. Where the recording s
 somebody later who came sooner, as the oldest command is served first, that lead is
 kept. Nothing late gives what was recorded.
 
-What a link gave two that follow each other is as recorded; if others follow each other
-now it is what the first one takes at least. So it does not know how bursts of several
-transactions took turns there. Controllers of HBM are asked burst by burst
-(memories.py), where a trace says what they were asked.
+Data go burst by burst over links and through controllers of HBM (deliveries.py), where
+that gives just what was recorded. Where it does not, what a server gave two that follow
+each other is as recorded, and if others follow each other now it is what the first one
+takes at least: that knows nothing of channels, banks and rows, nor of how bursts of
+several transactions took turns.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from functools import partial
 from heapq import heappop, heappush
@@ -28,17 +29,17 @@ from kernbench.common.exact_time import SAME_NS
 from kernbench.common.progress import Progress
 from kernbench.replay.time.critical_edges import slots_at
 from kernbench.replay.whatif.certainty import Queues
-from kernbench.replay.whatif.graph import Graph
-from kernbench.replay.whatif.machine import Machine
-from kernbench.replay.whatif.memories import (
+from kernbench.replay.whatif.deliveries import (
     Action,
     Age,
-    Asked,
+    Deliveries,
     Known,
-    Memories,
+    Sent,
     known_of,
     turns_of,
 )
+from kernbench.replay.whatif.graph import Graph
+from kernbench.replay.whatif.machine import Machine
 from kernbench.replay.whatif.walk import Late
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
@@ -49,12 +50,12 @@ _NODES = 1 << 10
 
 _NONE = -1
 _FIRST_ACTION = -(1 << 62)
-"""The number of what memories do: less than that of any node, and counted upwards."""
+"""The number of what moves do: less than that of any node, and counted upwards."""
 
 _LEFT = -1.0
-_ASKS = -0.5
+_BEGINS = -0.5
 """The turn of an op that leaves its engine: before all that ask at that time; and that
-of who asks a controller of HBM: before those do what is due then.
+of a move that begins: before what others have to do then.
 """
 
 
@@ -64,8 +65,9 @@ class Turns:
     It is for small graphs: a node takes some us, and 1 KB. ``end`` is when the launches
     ended, or the run if there is none, ns.
 
-    Behind the nodes of the graph are those at which a controller of HBM is asked:
-    ``_asked`` is by such a node what, ``_served`` are the nodes that it lets come.
+    Behind the nodes of the graph is one for each move that data make: it begins there.
+    ``_begins`` is by such a node what it sends, ``_lands`` by op how many of its moves
+    have to land. Both are empty where deliveries do not explain the recording.
     """
 
     def __init__(
@@ -78,17 +80,21 @@ class Turns:
     ) -> None:
         self._hbm = machine.spec.cube.hbm
         self._turn_of_node = turns_of(trace)
-        self._nodes = graph.nodes
+        self._moments = len(graph.moments.times)
         self._times: list[float] = graph.times.tolist()
         ends = graph.moments.all_launch_ends()
         if not len(ends):
             ends = graph.last
         self._ends: list[int] = ends.tolist()
         self.end = float(graph.times[ends].max())
-        known = known_of(trace, machine, graph.moves, graph.times)
-        self._controllers = {one.node for one in known.asked}
+        known = known_of(trace, machine, graph.moves)
+        self.explains = known is not None
         self._add_edges(graph, queues, weight)
-        self._add_memories(trace, graph, known)
+        self._landed_as_recorded: dict[int, float] = {}
+        self._begins: dict[int, tuple[Sent, Age]] = {}
+        self._lands: Counter[int] = Counter()
+        if known is not None:
+            self._add_moves(trace, graph, known)
         self._add_order(graph)
         self._add_engines(trace, graph)
         self._add_servers(graph)
@@ -111,14 +117,12 @@ class Turns:
         self._between: dict[tuple[int, int], float] = {}
         self._arrays: dict[int, tuple[float, float]] = {}
         self._streamed: set[int] = set()
-        server, node, _ = graph.served
-        asked = np.zeros(nodes, np.bool_)
-        asked[node[np.isin(server, list(self._controllers))]] = True
-        left_out = graph.is_memory & asked[graph.effect]
         in_turn = np.zeros(len(graph.cause), np.bool_)
         in_turn[queues.in_turn] = True
-        # On their first link the order is that in which a controller lets them go.
-        in_turn |= graph.is_queue & asked[graph.effect]
+        left_out = np.zeros(len(graph.cause), np.bool_)
+        if self.explains:
+            is_step = graph.is_step_of_move
+            left_out = is_step[graph.cause] | is_step[graph.effect] | graph.is_queue
         cold = weight[graph.cold].tolist()
         streams = weight[graph.streams].tolist()
         behind = graph.behind.tolist()
@@ -150,64 +154,27 @@ class Turns:
             self._causes[effect].append((cause, ns))
             self._effects[cause].append(effect)
 
-    def _add_memories(self, trace: Trace, graph: Graph, known: Known) -> None:
-        """Have controllers of HBM asked, in place of what the graph says of them.
+    def _add_moves(self, trace: Trace, graph: Graph, known: Known) -> None:
+        """Have moves begin as long after the start of their op as they did.
 
-        ``_issued_after`` is by node that asks the one at which its call was issued.
+        ``_issued_after`` is by move's node the one at which its call was issued.
         """
-        asked, ages, self._memory_as_recorded = known
-        self._served = set(self._memory_as_recorded)
-        self._asked: dict[int, tuple[Asked, Age]] = {}
+        self._landed_as_recorded = known.landed
         self._issued_after: dict[int, int] = {}
-        rows = np.array([one.op for one in asked], np.int64)
+        rows = np.array([one.op for one in known.sent], np.int64)
         call = Groups(trace.commands.cmd[:]).first(trace.op_columns.cmd[rows])
         issued_after = np.append(graph.issued_after, _NONE)[call].tolist()
         starts = graph.moments.op_start(rows).tolist()
-        each = zip(asked, ages, starts, issued_after, strict=True)
+        each = zip(known.sent, known.ages, starts, issued_after, strict=True)
         for one, age, start, by in each:
             node = len(self._times)
+            self._times.append(one.begins)
+            self._begins[node] = (one, age)
+            self._lands[one.op] += 1
             self._issued_after[node] = by
-            self._times.append(one.came)
-            self._asked[node] = (one, age)
+            self._causes.append([(start, one.begins - self._times[start])])
             self._effects.append([])
-            self._causes.append([])
-            if one.is_write:
-                self._ask_when_come(node, one, len(graph.moments.times))
-            else:
-                self._ask_when_sent(node, one, start)
-
-    def _ask_when_sent(self, node: int, one: Asked, start: int) -> None:
-        """A read is asked for as long after the start of its op as it was."""
-        self._unlink(start, one.first)
-        self._link(start, node, one.came - self._times[start])
-        if one.last != one.first:
-            self._unlink(one.first, one.last)
-            self._link(one.first, one.last, sum(one.link_ns[:-1]))
-
-    def _ask_when_come(self, node: int, one: Asked, first_move: int) -> None:
-        """A write asks when its bytes come along the nodes of its move.
-
-        Of several bursts the first does so as long after it has left as it did.
-        """
-        causes = [at for at in self._causes[one.last] if at[0] >= first_move]
-        for cause, ns in causes:
-            self._unlink(cause, one.last)
-            if one.first == one.left:
-                self._link(cause, node, ns - one.written_ns)
-        if one.first != one.left:
-            self._link(one.first, node, one.came - self._times[one.first])
-
-    def _link(self, cause: int, effect: int, ns: float) -> None:
-        """One node comes no sooner than another and some ns."""
-        self._causes[effect].append((cause, ns))
-        self._effects[cause].append(effect)
-
-    def _unlink(self, cause: int, effect: int) -> None:
-        """Forget all edges between two nodes."""
-        kept = [at for at in self._causes[effect] if at[0] != cause]
-        for _ in range(len(self._causes[effect]) - len(kept)):
-            self._effects[cause].remove(effect)
-        self._causes[effect] = kept
+            self._effects[start].append(node)
 
     def _add_order(self, graph: Graph) -> None:
         """By node those that ask before it does, and those that do so behind it."""
@@ -243,6 +210,8 @@ class Turns:
         self._before: dict[tuple[int, int], int] = {}
         last = (-1, -1)
         served = graph.served
+        if self.explains:
+            return
         rows = zip(
             served.server.tolist(),
             served.node.tolist(),
@@ -250,7 +219,7 @@ class Turns:
             strict=True,
         )
         for server, node, takes in rows:
-            if last == (server, node) or server in self._controllers:
+            if last == (server, node):
                 continue
             self._servers.setdefault(node, []).append(server)
             self._takes[server, node] = takes
@@ -269,8 +238,8 @@ class Turns:
         turns: Ints = np.empty(len(order), np.int64)
         turns[order] = np.arange(len(order))
         self._turn_of: list[float] = turns.tolist()
-        for node in self._asked:
-            self._turn_of[node] = _ASKS
+        for node in self._begins:
+            self._turn_of[node] = _BEGINS
         asked = [-inf] * len(times)
         self._rest = [0.0] * len(times)
         self._lead = [0.0] * len(times)
@@ -279,7 +248,7 @@ class Turns:
         started: dict[int, float] = {}
         for node in order.tolist():
             when = self._asks(
-                node, times, asked, node in self._streamed, self._memory_as_recorded
+                node, times, asked, node in self._streamed, self._landed_as_recorded
             )
             explained = when
             for cause, ns in self._slots.get(node, ()):
@@ -321,13 +290,13 @@ class Turns:
         times: list[float],
         asked: list[float],
         streams: bool,
-        memory: Mapping[int, float],
+        landed: Mapping[int, float],
     ) -> float:
         """When the causes of a node let it come, -inf without any; servers are none.
 
-        ``memory`` is by node when a controller of HBM lets it.
+        ``landed`` is by op when its moves have.
         """
-        latest = memory.get(node, -inf)
+        latest = landed.get(node, -inf)
         for first in self._asks_behind.get(node, ()):
             latest = max(latest, asked[first])
         array = self._arrays.get(node)
@@ -349,18 +318,19 @@ class Turns:
         return max(times[node] for node in self._ends)
 
     def times_if(self, late: Late, progress: Progress) -> list[float]:
-        """By node of the graph when it comes, ns; inf if never."""
+        """By moment (the first nodes of the graph) when it comes, ns; inf if never."""
         walk = _Walk(len(self._times), self._free)
         walk.missing = [
-            len(causes) + len(self._asks_behind.get(node, ())) + (node in self._served)
+            len(causes) + len(self._asks_behind.get(node, ())) + self._lands[node]
             for node, causes in enumerate(self._causes)
         ]
 
-        def serves(node: int, when: float) -> None:
-            walk.memory[node] = when
-            self._awaits_less(walk, node)
+        def lands(op: int, when: float) -> None:
+            walk.landed[op] = max(walk.landed.get(op, 0.0), when)
+            self._awaits_less(walk, op)
 
-        walk.memories = Memories(self._hbm, self._turn_of_node, walk.at, serves)
+        deliveries = Deliveries(self._hbm, self._turn_of_node, walk.at, lands)
+        walk.deliveries = deliveries
         first = [node for node, count in enumerate(walk.missing) if not count]
         for node in first:
             self._ask(walk, node)
@@ -376,7 +346,7 @@ class Turns:
                 self._leave(walk, node, late)
             else:
                 self._come(walk, node, late)
-        return walk.times[: self._nodes]
+        return walk.times[: self._moments]
 
     def _ask(self, walk: _Walk, node: int) -> None:
         """All causes of a node have come: it comes in its turn."""
@@ -387,7 +357,7 @@ class Turns:
             streams = whole == self._whole[node] and start <= until
         when = self._stays.get(node, -inf)
         if when == -inf:
-            asks = self._asks(node, walk.times, walk.asked, streams, walk.memory)
+            asks = self._asks(node, walk.times, walk.asked, streams, walk.landed)
             when = max(asks, 0.0)
         walk.asked[node] = when
         turn = when + self._lead[node]
@@ -436,25 +406,22 @@ class Turns:
         if node == late.node:
             when += late.ns
         walk.times[node] = when
-        if node in self._asked:
-            self._ask_memory(walk, node, when)
+        if node in self._begins:
+            self._begin(walk, node, when)
         if node < self._op_count:
             heappush(walk.coming, (when, _LEFT, node))
         for effect in self._effects[node]:
             self._awaits_less(walk, effect)
 
-    def _ask_memory(self, walk: _Walk, node: int, now: float) -> None:
-        """A controller is asked: by a command that may have been issued later."""
-        one, age = self._asked[node]
+    def _begin(self, walk: _Walk, node: int, now: float) -> None:
+        """A move begins, of a command that may have been issued later than it was."""
+        one, age = self._begins[node]
         issued, cmd, tile, is_write = age
         by = self._issued_after[node]
-        later = 0.0
         if by >= 0:
-            later = walk.times[by] - self._times[by]
-        asks = partial(
-            walk.memories.ask, asked=one, age=(issued + later, cmd, tile, is_write)
-        )
-        walk.at(now, one.turn, asks)
+            issued += walk.times[by] - self._times[by]
+        age = (issued, cmd, tile, is_write)
+        walk.at(now, one.turn, partial(walk.deliveries.begin, sent=one, age=age))
 
 
 class _Walk:
@@ -464,9 +431,9 @@ class _Walk:
     servers, ``missing`` how many it still waits for. ``coming`` is a heap of when it is
     whose turn. By engine ``free`` has how many slots are, ``waiting`` who waits for
     one, ``left`` of which composite the op was that left last, and when. ``served`` is
-    by link or controller who was served last. ``memories`` are the controllers of HBM
-    that are asked, ``memory`` is by node when they let it come, ``actions`` are what
-    they have to do yet, by their numbers in ``coming``.
+    by link or controller who was served last. ``deliveries`` are the moves under way,
+    ``landed`` is by op when those of its moves have that did, ``actions`` are what is
+    to be done of them yet, by their numbers in ``coming``.
     """
 
     def __init__(self, nodes: int, free: dict[int, int]) -> None:
@@ -479,12 +446,12 @@ class _Walk:
         self.waiting: dict[int, deque[int]] = {}
         self.left: dict[int, tuple[int, float]] = {}
         self.served: dict[int, int] = {}
-        self.memory: dict[int, float] = {}
+        self.landed: dict[int, float] = {}
         self.actions: dict[int, Action] = {}
-        self.memories: Memories
+        self.deliveries: Deliveries
 
     def at(self, when: float, turn: int, action: Action) -> None:
-        """Have a memory do something at a time."""
+        """Have something done of a move at a time, in a turn."""
         self._next_action += 1
         self.actions[self._next_action] = action
         heappush(self.coming, (when, turn, self._next_action))

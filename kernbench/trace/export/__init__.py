@@ -6,7 +6,6 @@ else knows the formats by name.
 
 from __future__ import annotations
 
-import difflib
 import os
 import shutil
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO, Literal, TypeAlias
 
+from kernbench.common.near import instead_of
 from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import RefusedError, UsageError
 from kernbench.trace.export.csv import export_csv
@@ -154,12 +154,7 @@ def _exporter(name: str) -> Exporter:
     """The row of a format that can be written here, or what ``export`` raises."""
     exporter = EXPORTERS.get(name)
     if exporter is None:
-        hint = ""
-        for near in difflib.get_close_matches(name, EXPORTERS, 1):
-            hint = f", did you mean {near}?"
-        raise UsageError(
-            f"unknown format {name!r}{hint}; valid: {', '.join(EXPORTERS)}"
-        )
+        raise UsageError(f"unknown format {name!r}; {instead_of(name, EXPORTERS)}")
     if exporter.requires:
         _check_installed(exporter)
     return exporter

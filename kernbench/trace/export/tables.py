@@ -13,7 +13,6 @@ To add a table, write what makes it and give it a row in ``TABLES``.
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ import numpy as np
 from kernbench.common.arrays import Array, Bools, Ints
 from kernbench.common.dtypes import DTYPES
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
+from kernbench.common.near import instead_of
 from kernbench.common.progress import Progress
 from kernbench.errors import UsageError
 from kernbench.sim_engine.accesses import access_columns
@@ -623,10 +623,7 @@ def table(trace: Trace, name: str) -> Columns:
     """
     row = TABLES.get(name)
     if row is None:
-        hint = ""
-        for near in difflib.get_close_matches(name, TABLES, 1):
-            hint = f", did you mean {near}?"
-        raise UsageError(f"no table {name!r}{hint}; valid: {', '.join(TABLES)}")
+        raise UsageError(f"no table {name!r}; {instead_of(name, TABLES)}")
     made = row.make(trace)
     for heading, column in made.items():
         if column.dtype == object:

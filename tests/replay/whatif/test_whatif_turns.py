@@ -52,7 +52,7 @@ def turns_of(path):
 def test_nothing_late_is_what_was_recorded_to_the_last_bit(path):
     _, graph, turns = turns_of(path)
     times = turns.times_if(Late(0, 0.0), no_progress)
-    assert np.array_equal(times, graph.times)
+    assert np.array_equal(times, graph.moments.times)
     assert turns.end_if(Late(0, 0.0), no_progress) == turns.end
 
 
@@ -63,7 +63,7 @@ def test_tiles_that_begin_with_fetch_are_each_waited_for_once(tmp_path):
     run_bench(str(file), trace=path, verify=False)
     _, graph, turns = turns_of(path)
     times = turns.times_if(Late(0, 0.0), no_progress)
-    assert np.array_equal(times, graph.times)
+    assert np.array_equal(times, graph.moments.times)
 
 
 def test_every_op_is_when_it_is_in_a_run_in_which_others_go_first(tmp_path):
@@ -128,6 +128,20 @@ def test_slack_before_a_jump_is_found_near_it():
         return 190.0 if ns > 77 else 0.0
 
     assert tried_out(moved, 240.0) == pytest.approx(77, abs=0.5)
+
+
+def test_slack_is_looked_for_anew_where_more_of_it_lets_the_end_be():
+    def moved(ns):
+        return 5.0 if 20 <= ns < 26 else max(0.0, ns - 60.0)
+
+    assert tried_out(moved, 15.0) == 60
+
+
+def test_slack_behind_a_jump_is_what_moves_the_end_with_the_op():
+    def moved(ns):
+        return -3.0 if ns < 100 else ns - 104.0
+
+    assert tried_out(moved, 99.0) == 104
 
 
 def test_what_never_moves_the_end_has_some_slack_all_the_same():

@@ -1,0 +1,67 @@
+"""Moves sent over links and through controllers as a run sent them, against the run."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernbench.common.progress import no_progress
+from kernbench.replay.whatif.deliveries import known_of
+from kernbench.replay.whatif.links import LinkTimes, recorded_links
+from kernbench.replay.whatif.machine import Machine, ways_of
+from kernbench.replay.whatif.moves import moves_of
+from kernbench.runtime_api import run_bench
+from kernbench.topology import recorded_spec
+from kernbench.trace import Trace
+
+BUNDLED = sorted(Path(__file__).parents[3].glob("traces/*.msgpack"))
+ONE_CUBE = {"sips.count": 1, "cube_mesh.w": 1, "cube_mesh.h": 1}
+PROGRAMS = {
+    "moe_route": {"tokens": 32, "d": 32, "experts": 4, "pes": 4},
+    "softmax": {"m": 256, "n": 256, "pes": 2},
+    "matmul": {"m": 128, "k": 128, "n": 64, "pes": 2},
+}
+
+
+def machine_of(trace):
+    return Machine(ways_of(trace), recorded_links(trace), recorded_spec(trace.spec))
+
+
+def known(path):
+    trace = Trace.open(path)
+    machine = machine_of(trace)
+    return trace, known_of(trace, machine, moves_of(trace, machine.ways, no_progress))
+
+
+def is_explained(path):
+    """Whether each op that moves data lands in the very tick that was recorded."""
+    trace, found = known(path)
+    assert found is not None
+    moved = np.unique(trace.transfers.row[:][trace.transfers.row[:] >= 0])
+    assert [*moved] == sorted(found.landed)
+    told = [found.landed[op] for op in moved.tolist()]
+    return np.array_equal(told, trace.op_columns.t_end[:][moved])
+
+
+@pytest.mark.parametrize("model", ["banked", "ideal"])
+@pytest.mark.parametrize("bench", PROGRAMS)
+def test_all_data_land_when_they_did(bench, model, tmp_path):
+    path = tmp_path / "recorded.msgpack"
+    spec = {**ONE_CUBE, "hbm.model": model}
+    run_bench(bench, params=PROGRAMS[bench], spec=spec, trace=path)
+    assert is_explained(path)
+
+
+@pytest.mark.parametrize("path", BUNDLED, ids=lambda path: path.stem)
+def test_all_data_of_a_bundled_trace_land_when_they_did(path):
+    assert is_explained(path)
+
+
+def test_what_does_not_explain_the_recording_is_not_used():
+    trace = Trace.open(BUNDLED[0])
+    machine = machine_of(trace)
+    links = LinkTimes(machine.links.speed, machine.links.header + 1.0)
+    slower = Machine(machine.ways, links, machine.spec)
+    moves = moves_of(trace, machine.ways, no_progress)
+    assert known_of(trace, machine, moves) is not None
+    assert known_of(trace, slower, moves) is None
