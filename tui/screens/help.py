@@ -40,7 +40,7 @@ def help_lines(keymap: Keymap, width: int = 80) -> list[Line]:
     lines += _headed("On the line on top")
     wrong = "two outputs that were found wrong when it ran: 6 Diff"
     lines += _entry("!2 DIFF", wrong, _KEYS, width)
-    lines += _headed("Letters; a capital is busy for half of its cell or more")
+    lines += _headed("Classes of ops: the letter in Ops, the ground in Timeline")
     for letter, name in CLASSES.items():
         lines.append([("  ", ""), (letter, letter), (f"  {name}", "")])
     return lines
