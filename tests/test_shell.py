@@ -17,7 +17,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kernbench.benches import FAULTS, SHIPPED
+from kernbench.benches import FAULTS, SHIPPED, SLOW, TUTORIALS
 from kernbench.cli import main
 from kernbench.replay.command_help import WORDS, shell_examples
 from kernbench.replay.commands import listed
@@ -300,7 +300,8 @@ def test_info_says_complete_of_no_run_with_an_error(path):
 
 def test_list_as_json_has_every_bench_with_its_parameters():
     rows = json.loads(kernbench("list", "--json").stdout)["benches"]
-    assert {*SHIPPED, *FAULTS} == {row["name"] for row in rows}
+    benches = {*SHIPPED, *TUTORIALS, *SLOW, *FAULTS}
+    assert benches == {row["name"] for row in rows}
     (matmul,) = (row for row in rows if row["name"] == "matmul")
     assert matmul["params"]["m"] == 256
     assert matmul["description"]

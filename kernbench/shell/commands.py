@@ -185,9 +185,9 @@ def completes(
 
 def bench_names(ctx: click.Context) -> list[str]:
     """The benches that ship."""
-    from kernbench.benches import FAULTS, SHIPPED
+    from kernbench.benches import FAULTS, SHIPPED, SLOW, TUTORIALS
 
-    return [*SHIPPED, *FAULTS]
+    return [*SHIPPED, *TUTORIALS, *SLOW, *FAULTS]
 
 
 def bench_params(ctx: click.Context) -> list[str]:
