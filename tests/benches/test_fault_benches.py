@@ -12,7 +12,7 @@ from bench_sizes import UNEVEN
 from click.testing import CliRunner
 from pace import first_fast
 
-from kernbench.benches import FAULTS, SHIPPED, TUTORIALS
+from kernbench.benches import FAULTS, SHIPPED, SLOW, TUTORIALS
 from kernbench.benches.faults.low_bits import OPS
 from kernbench.cli import main
 from kernbench.replay import ReplaySession
@@ -221,8 +221,9 @@ def test_list_shows_the_faults_after_the_others():
     for part in listed.split("\n\n"):
         lines = part.splitlines()
         parts.append([line.split()[0] for line in lines if line[0] != " "])
-    right, (_, *tutorials), (_, *faults) = parts
-    assert [*right, *tutorials, *faults] == [*SHIPPED, *TUTORIALS, *FAULTS]
+    right, (_, *tutorials), (_, *slow), (_, *faults) = parts
+    listed_names = [*right, *tutorials, *slow, *faults]
+    assert listed_names == [*SHIPPED, *TUTORIALS, *SLOW, *FAULTS]
     assert "\nAs in the tutorials of Triton:\n" in listed
 
 

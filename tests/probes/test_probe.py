@@ -290,7 +290,7 @@ def test_probe_exits_1_and_says_where_they_differ(tmp_path):
 
 def test_a_topology_that_is_not_there_is_one_line():
     result = kernbench("probe", "--topology", "nowhere.yaml")
-    assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
+    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
 
 
 def test_describe_counts_the_shipped_machine(shipped):

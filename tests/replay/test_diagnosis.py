@@ -155,7 +155,7 @@ def test_a_row_of_the_wrong_root_is_made_of_no_sum(recorded):
     links = ask("blame", "x[1,0]")["links"]
     assert "add" not in {link["op"]["name"] for link in links}
     (copy,) = (link for link in links if link["op"]["name"] == "ipcq_copy")
-    assert copy["reads"][0]["name"].endswith("@sip0.cube0.pe0.pe_cpu[0]")
+    assert copy["reads"][0]["name"].endswith("@sip0.cube0.pe0.pe_cpu[0, 0]")
 
 
 @pytest.mark.parametrize("bench", ["matmul", "flash_attention"])

@@ -70,13 +70,14 @@ def test_a_bench_that_a_program_registers_is_found_by_its_name_and_runs():
 
 
 def test_the_benches_that_ship_are_those_of_the_files():
-    folders = ("", "faults/", "tutorial/")
+    folders = ("", "faults/", "slow/", "tutorial/")
     files = [path for each in folders for path in BENCH_FILES.glob(f"{each}*.py")]
     texts = [path.read_text() for path in files]
     registered = sum(text.count("\n@bench(") for text in texts)
     of_kinds = (SHIPPED, TUTORIALS, SLOW, FAULTS)
     assert sum(len(names) for names in of_kinds) == registered
     assert all(name.startswith("tutorial_") for name in TUTORIALS)
+    assert all(name.startswith("slow_") for name in SLOW)
     assert all(name.startswith("fault_") for name in FAULTS)
 
 

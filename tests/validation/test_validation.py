@@ -82,7 +82,7 @@ def test_an_unknown_table_is_named_with_those_that_there_are():
     result = kernbench("gem")
     assert result.exit_code == 2
     message = str(result.exception) + result.output
-    assert "gem: no such table; there are: gemm, mesh" in message
+    assert "gem: no such table; valid: gemm, mesh" in message
 
 
 def test_the_help_names_all_tables():
