@@ -160,16 +160,21 @@ def check_export(case):
     events = json.loads(out.read_text())["traceEvents"]
     slices = {}
     for event in events:
-        if event["ph"] == "X" and "op" in event.get("args", {}):
+        if event["ph"] == "X" and event["cat"] not in ("call", "wait"):
             slices[event["args"]["op"]] = event
     case.equal("export", sorted(slices), list(range(len(ops))), "slices")
     for op in ops:
         event = slices.get(op.position)
         if event is not None:
-            near_start = near(event["ts"] * 1000, op.t_start, 1e-3)
-            near_time = near(event["dur"] * 1000, op.t_end - op.t_start, 2e-3)
-            fits = (event["name"], near_start, near_time)
-            case.equal("export", fits, (op.name, True, True), f"slice {op.position}")
+            args = event["args"]
+            ends = (args["start_ps"], args["end_ps"])
+            shown_ns = (round(event["ts"] * 1e3), round(event["dur"] * 1e3))
+            exact = (round(op.t_start * 1e3), round(op.t_end * 1e3))
+            first_ns = exact[0] // 1000
+            whole_ns = (first_ns, exact[1] // 1000 - first_ns)
+            fits = (event["name"], ends, shown_ns)
+            wanted = (op.name, exact, whole_ns)
+            case.equal("export", fits, wanted, f"slice {op.position}")
 
 
 CHECKS = (check_compare, check_check, check_cut, check_cut_links, check_export)

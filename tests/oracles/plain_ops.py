@@ -111,7 +111,9 @@ def reads(op):
     if op.kind == "memory":
         if "src_addr" not in p:
             return []
-        rows = _rows(p, p["src_addr"]) if op.name == "dma_read" else ()
+        rows = _gaps(p["src_addr"], p.get("src_rows"))
+        if op.name == "dma_read":
+            rows = _rows(p, p["src_addr"])
         shape = tuple(p["shape"])
         return [Bytes(p["src_space"], p["src_addr"], shape, p["dtype"], *rows)]
     if op.kind == "gemm":
@@ -135,27 +137,47 @@ def _rows(p, addr):
     """The first byte of each row of a DMA, and its length; nothing of one row."""
     if "rows" not in p:
         return ()
+    steps = [*p.get("planes", ()), (p["rows"], p["pitch"])]
+    return _starts(addr, steps), p["row_bytes"]
+
+
+def _gaps(addr, listed):
+    """The same of a list: rows, their bytes, their pitch, then count and pitch of each
+    further axis, the outermost first.
+    """
+    if not listed:
+        return ()
+    count, row_bytes, pitch, *planes = listed
+    steps = [*zip(planes[::2], planes[1::2], strict=True), (count, pitch)]
+    return _starts(addr, steps), row_bytes
+
+
+def _starts(addr, steps):
+    """Where each row begins; a step is a count and a distance."""
     starts = [addr]
-    for count, pitch in [*p.get("planes", ()), (p["rows"], p["pitch"])]:
+    for count, pitch in steps:
         starts = [start + i * pitch for start in starts for i in range(count)]
-    return tuple(starts), p["row_bytes"]
+    return tuple(starts)
 
 
 def _of_gemm(p, which):
+    addr = p[f"src_{which}_addr"]
     return Bytes(
         p[f"src_{which}_space"],
-        p[f"src_{which}_addr"],
+        addr,
         tuple(p[f"shape_{which}"]),
         p["dtype_in"],
+        *_gaps(addr, p.get(f"src_{which}_rows")),
     )
 
 
 def _listed(p, prefix):
     names = ("spaces", "addrs", "shapes", "dtypes")
     columns = [p.get(f"{prefix}_{name}", []) for name in names]
+    rows = p.get(f"{prefix}_rows") or [None] * len(columns[0])
     found = []
-    for space, addr, shape, dtype in zip(*columns, strict=True):
-        found.append(Bytes(space, addr, tuple(shape), dtype))
+    for space, addr, shape, dtype, listed in zip(*columns, rows, strict=True):
+        found.append(Bytes(space, addr, tuple(shape), dtype, *_gaps(addr, listed)))
     return found
 
 
@@ -163,14 +185,19 @@ def write(op):
     """What an op writes, None for nothing."""
     p = op.params
     if op.kind == "memory" and "dst_addr" in p:
-        rows = _rows(p, p["dst_addr"]) if op.name == "dma_write" else ()
+        rows = _gaps(p["dst_addr"], p.get("dst_rows"))
+        if op.name == "dma_write":
+            rows = _rows(p, p["dst_addr"])
         shape = tuple(p["shape"])
         return Bytes(p["dst_space"], p["dst_addr"], shape, p["dtype"], *rows)
     if op.kind == "gemm":
         shape = tuple(p["shape_out"])
-        return Bytes(p["dst_space"], p["dst_addr"], shape, p["dtype_out"])
+        rows = _gaps(p["dst_addr"], p.get("dst_rows"))
+        return Bytes(p["dst_space"], p["dst_addr"], shape, p["dtype_out"], *rows)
     if op.kind == "math":
-        return Bytes(p["dst_space"], p["dst_addr"], tuple(p["shape_out"]), p["dtype"])
+        shape = tuple(p["shape_out"])
+        rows = _gaps(p["dst_addr"], p.get("dst_rows"))
+        return Bytes(p["dst_space"], p["dst_addr"], shape, p["dtype"], *rows)
     return None
 
 
