@@ -19,8 +19,8 @@ NOT_CHECKED = {"help", "activity", "whatif", "diagnose", "texts"}
 """Commands that no oracle here knows the answer of; that of activity is counted in
 tests/replay/time/test_activity.py, what whatif predicts is run in
 tests/replay/whatif/test_whatif_predictions.py, and what diagnose finds was put into
-kernels by tests/replay/diagnosis/test_diagnose.py. Nothing here prints: texts are counted in
-tests/replay/test_texts.py.
+kernels by tests/replay/diagnosis/test_diagnose.py. Nothing here prints:
+texts are counted in tests/replay/test_texts.py.
 """
 
 
