@@ -320,7 +320,7 @@ async def test_a_long_title_leaves_room_for_the_keys(drive) -> None:
     async with drive(80, 24) as pilot:
         await ask(pilot, "whatif pe.gemm.rate.f16=1000.0 pe.clock_ghz=2")
         first, *_ = (await page_of(pilot)).splitlines()
-    assert first.endswith("; P proves it, j k PgDn scroll, Esc back")
+    assert first.endswith("; P proves it, / finds, z folds, Esc back")
     assert first.startswith(" whatif p")
 
 

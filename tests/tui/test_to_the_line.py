@@ -23,7 +23,7 @@ from tui.__main__ import open_session
 from tui.app import KernbenchApp
 
 BENCHES = Path(kernbench.benches.__file__).parent
-DOCS = BENCHES.parent / "docs" / "debugger.md"
+DOCS = BENCHES.parent / "docs/debugger.md"
 MOST_KEYS = 4
 
 
@@ -37,7 +37,7 @@ class Way(NamedTuple):
 
 
 WAYS = {
-    "fault_early_credit": Way(("8", "enter", "7"), "in flight together"),
+    "fault_early_credit": Way(("8", "enter", "7", "z"), "in flight together"),
     "fault_low_bits": Way(("8",), "VerificationError", (("table", "coarse"),)),
     "fault_missing_wait": Way(("8",), "whose writer is in flight"),
     "fault_never_written": Way(("8",), "never written", warns=True),
@@ -45,7 +45,7 @@ WAYS = {
     "fault_past_shard": Way(("8",), "outside its allocation", warns=True),
     "fault_ring_by_name": Way(("8", "enter", "7"), "DeadlockError"),
     "fault_scratch_reused": Way(("8",), "write over bytes that are being read"),
-    "fault_wrong_root": Way(("6",), "expected 2, is 1"),
+    "fault_wrong_root": Way(("6", "7"), "expected 2, is 1"),
     "slow_serial_loads": Way(("8",), "loads hardly overlap compute"),
     "slow_refetched": Way(("8",), "w 16 times: 240 KiB of 256 KiB are refetches"),
     "slow_uneven": Way(("8",), "pe7 works 3.7x the median"),

@@ -26,7 +26,7 @@ def session(request):
     [
         ("missing_wait", 2, "tl.store(y_ptr, x + x)"),
         ("overflow", 2, "e = tl.exp(x)"),
-        ("wrong_root", 9, "benches/faults/wrong_root.py:24"),
+        ("wrong_root", 9, "benches/faults/wrong_root.py:23"),
     ],
     indirect=["session"],
 )

@@ -144,6 +144,7 @@ class TextScreen(PageScreen):
         self._way = way
         self._typed: str | None = None
         self._sought = ""
+        self._found: int | None = None
         self._said = ""
         self._is_folded = False
         self._keys = "; / finds, z folds, Esc back"
@@ -169,7 +170,7 @@ class TextScreen(PageScreen):
         elif id == "find":
             self._typed = ""
         elif id in ("find_next", "find_previous"):
-            self._find(1 if id == "find_next" else -1, self.rows.top)
+            self._find(1 if id == "find_next" else -1, self._last_found())
         elif id == "maximise":
             self._fold()
         else:
@@ -191,6 +192,14 @@ class TextScreen(PageScreen):
         elif event.character and event.character.isprintable():
             self._typed = typed + event.character
 
+    def _last_found(self) -> int:
+        """The line from which a search goes on: the last that was found, if it is in
+        view still, which near the end is not on top; else the one on top.
+        """
+        if self._found is None or self._found not in self.rows.visible:
+            return self.rows.top
+        return self._found
+
     def _find(self, way: int, here: int) -> None:
         """Bring the next line (1) or the previous one (-1) with the text to the top;
         behind the last comes the first.
@@ -211,6 +220,7 @@ class TextScreen(PageScreen):
             self._said = "search wrapped"
             there = places
         place = there[0] if way > 0 else there[-1]
+        self._found = place
         self.rows = replace(self.rows, top=place)
         if not self._said:
             self._said = f"{self._sought!r} in {len(places):,} lines"
@@ -222,6 +232,7 @@ class TextScreen(PageScreen):
         lines = self._shown_lines()
         here = lines[self.rows.top] if lines else None
         self._is_folded = not self._is_folded
+        self._found = None
         places = [i for i, line in enumerate(self._shown_lines()) if line is here]
         self.rows = replace(self.rows, top=places[0] if places else 0)
 
