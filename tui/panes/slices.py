@@ -361,20 +361,27 @@ def _heights(busy: Floats, glyphs: Glyphs) -> list[str]:
 
 
 def legend(
-    letters: Iterable[str], glyphs: Glyphs, hot: bool, wrong: bool = False
+    letters: Iterable[str], glyphs: Glyphs, width: int, hot: bool, wrong: bool = False
 ) -> Line:
-    """What the classes on screen are called; ``wrong``: and what is wrong."""
-    line: Line = []
+    """What the classes on screen are called, as many as fit into ``width`` cells;
+    ``wrong``: and what is wrong.
+    """
+    ramp = glyphs.ramp
+    parts: list[Line] = []
     if wrong:
-        line += [("!", "bad"), (" hazard  ", "dim")]
+        parts.append([("!", "bad"), (" hazard  ", "dim")])
     for letter in CLASSES:
         if letter in letters:
             sample = (" ", f"{letter}2") if glyphs.coloured else (letter, "")
-            line += [sample, (f" {CLASSES[letter]}  ", "dim")]
-    ramp = glyphs.ramp
-    line += [(f"{ramp[0]}{ramp[3]}{ramp[7]}", "busy"), (" busy share", "dim")]
+            parts.append([sample, (f" {CLASSES[letter]}  ", "dim")])
     if hot:
-        line += [("  ", ""), (ramp[4] * 2, "hot"), (" waited for", "dim")]
+        parts.append([(ramp[4] * 2, "hot"), (" waited for  ", "dim")])
+    low_to_high = f"{ramp[0]}{ramp[3]}{ramp[7]}"
+    parts.append([(low_to_high, "busy"), (" busy share", "dim")])
+    line: Line = []
+    for part in parts:
+        if length(line) + length(part) <= width:
+            line += part
     return line
 
 

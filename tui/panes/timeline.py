@@ -750,7 +750,7 @@ class TimelinePane(BasePane[TimelineState]):
             row.add_cursor()
             lines.append(line + row.line)
         wrong = state.view == HAZARDS
-        classes = legend(letters, axis.glyphs, hot, wrong)
+        classes = legend(letters, axis.glyphs, frame.width - 1, hot, wrong)
         footer = self._footer(frame, axis, causes, classes)
         lines += [[]] * (frame.height - len(lines) - len(footer))
         return Picture(
