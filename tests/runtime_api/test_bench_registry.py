@@ -70,7 +70,7 @@ def test_a_bench_that_a_program_registers_is_found_by_its_name_and_runs():
 
 
 def test_the_benches_that_ship_are_those_of_the_files():
-    folders = ("", "faults/", "tutorial/")
+    folders = ("", "faults/", "slow/", "tutorial/")
     files = [path for each in folders for path in BENCH_FILES.glob(f"{each}*.py")]
     texts = [path.read_text() for path in files]
     registered = sum(text.count("\n@bench(") for text in texts)

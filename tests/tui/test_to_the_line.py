@@ -28,16 +28,19 @@ MOST_KEYS = 4
 
 
 class Way(NamedTuple):
-    """The keys, and words that the screen says on the way."""
+    """The keys, and words that the screen says on the way. ``mark`` is the comment of
+    the guilty line; where a component is at fault, of the kernel's line that meets it.
+    """
 
     keys: tuple[str, ...]
     says: str
     params: tuple[tuple[str, str], ...] = ()
     warns: bool = False
+    mark: str = ""
 
 
 WAYS = {
-    "fault_early_credit": Way(("8", "enter", "7"), "in flight together"),
+    "fault_early_credit": Way(("8",), "in flight together", mark="# reads"),
     "fault_low_bits": Way(("8",), "VerificationError", (("table", "coarse"),)),
     "fault_missing_wait": Way(("8",), "whose writer is in flight"),
     "fault_never_written": Way(("8",), "never written", warns=True),
@@ -45,7 +48,7 @@ WAYS = {
     "fault_past_shard": Way(("8",), "outside its allocation", warns=True),
     "fault_ring_by_name": Way(("8", "enter", "7"), "DeadlockError"),
     "fault_scratch_reused": Way(("8",), "write over bytes that are being read"),
-    "fault_wrong_root": Way(("6",), "expected 2, is 1"),
+    "fault_wrong_root": Way(("6", "7"), "expected 2, is 1"),
     "slow_serial_loads": Way(("8",), "loads hardly overlap compute"),
     "slow_refetched": Way(("8",), "w 16 times: 240 KiB of 256 KiB are refetches"),
     "slow_uneven": Way(("8",), "pe7 works 3.7x the median"),
@@ -62,7 +65,7 @@ def guilty_line(bench: str) -> tuple[int, str]:
     """The number of the line that is marked, and its code."""
     kind, _, _ = bench.partition("_")
     for number, line in enumerate(source_of(bench).read_text().splitlines(), 1):
-        code, mark, _ = line.partition(f"# {kind}:" if kind == "fault" else "# slow:")
+        code, mark, _ = line.partition(WAYS[bench].mark or f"# {kind}:")
         if mark:
             return number, code.strip()
     raise AssertionError(f"{bench} marks no line")
