@@ -56,20 +56,23 @@ def shown_share(what: str) -> Iterator[Callable[[float], None]]:
         yield _show_nothing
         return
     shown = time.monotonic()
+    is_written = False
 
     def show(done: float) -> None:
-        nonlocal shown
+        nonlocal shown, is_written
         now = time.monotonic()
         if now - shown >= 1:
             shown = now
+            is_written = True
             with suppress(OSError):  # a terminal that is gone ends no work
                 click.echo(f"\r{what} {done:.0%}\033[K\r", err=True, nl=False)
 
     try:
         yield show
     finally:
-        with suppress(OSError):
-            click.echo("\r\033[K", err=True, nl=False)
+        if is_written:
+            with suppress(OSError):
+                click.echo("\r\033[K", err=True, nl=False)
 
 
 def _show_nothing(done: float) -> None:
