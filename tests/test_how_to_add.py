@@ -361,7 +361,7 @@ def test_a_pane_is_one_file_and_one_row(checkout):
     checkout.add_file("tui/panes/clock.py", CLOCK_PANE)
     checkout.insert_before(
         table,
-        "from tui.panes.diff",
+        "from tui.panes.details",
         "from tui.panes.clock import ClockPane\n",
     )
     checkout.add_row(table, "PANES", CLOCK_ROW)
@@ -470,7 +470,7 @@ def test_an_export_format_is_one_file_and_one_row(checkout, tmp_path):
     checkout.add_file("kernbench/trace/export/json_lines.py", JSON_LINES)
     checkout.insert_before(
         table,
-        "from kernbench.trace.export.parquet",
+        "from kernbench.trace.export.konata",
         "from kernbench.trace.export.json_lines import export_json_lines\n",
     )
     row = '    Exporter("jsonl", "ops as lines of JSON", export_json_lines, "file"),\n'
@@ -482,7 +482,7 @@ def test_an_export_format_is_one_file_and_one_row(checkout, tmp_path):
     ops = [json.loads(line) for line in out.read_text().splitlines()]
     assert len(ops) == 152
     assert f"{len(ops)} ops" in wrote
-    assert "csv, jsonl" in checkout.kernbench("trace", "--help")
+    assert "konata, jsonl" in checkout.kernbench("trace", "--help")
 
     tests = "tests/trace/export/test_exporters.py"
     assert checkout.passes(tests, "-k", "jsonl") > 8
@@ -555,17 +555,11 @@ from kernbench.benches.grid import Grid, Pes
 from kernbench.runtime_api.registry import at_least_one, bench
 
 
-def axpy_kernel(
-    a: float, x_ptr: Any, y_ptr: Any, m: int, n: int, grid: Grid, tl: Any
-) -> None:
+def axpy_kernel(a: float, x: Any, y: Any, tl: Any) -> None:
     """One PE's rows."""
-    rows = grid.rows(m, tl)
-    at = rows.start * n * x_ptr.itemsize
-    shape = (len(rows), n)
+    rows, _ = tl.own(x)
     if rows:
-        x = tl.load(x_ptr + at, shape, x_ptr.dtype)
-        y = tl.load(y_ptr + at, shape, y_ptr.dtype)
-        tl.store(y_ptr + at, x * a + y)
+        tl.store(y, a * tl.load(x) + tl.load(y))
 
 
 @bench(name="axpy", description="y = a x + y")
@@ -578,7 +572,7 @@ def run(
     data = torch.rng.integers(-4, 5, (2, m, n)).astype("f4")
     x = torch.tensor(data[0], "f32", grid.dp(), name="x")
     y = torch.tensor(data[1], "f32", grid.dp(), name="y")
-    torch.launch("axpy", axpy_kernel, a, x, y, m, n, grid)
+    torch.launch("axpy", axpy_kernel, a, x, y)
     torch.expect(y, a * data[0] + data[1])
 '''
 AXPY_SIZES = """\

@@ -49,7 +49,7 @@ def test_every_goal_is_measured_on_the_largest_trace(rows):
 @pytest.mark.slow
 def test_whatever_is_measured_must_not_grow_faster_than_n_log_n(rows):
     growth = [row for row in rows if row.unit == "ratio"]
-    assert len(growth) == 11
+    assert len(growth) == 14
     bound = 2000 * math.log(2000) / (500 * math.log(500))
     assert {row.goal for row in growth} == {round(replay.NOISE * bound, 1)}
 

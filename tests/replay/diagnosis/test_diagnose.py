@@ -17,8 +17,8 @@ from kernbench.cli import main
 ATTENTION = Path(flash_attention.__file__).read_text(encoding="utf-8")
 RESCALE = "            tl.mul(out, fade, out=out)\n"
 SKIPPED = "            if low != 64:\n                tl.mul(out, fade, out=out)\n"
-AT = "at = (grid.cube(tl) * n + low) * row_bytes"
-ONE_OFF = "at = (grid.cube(tl) * n + (32 if low == 64 else low)) * row_bytes"
+PART = "part = slice(low, min(low + block, keys.stop))"
+ONE_OFF = "part = slice(32, 64) if low == 64 else slice(low, low + block)"
 
 FOUR_PES = """
 from kernbench.benches import bench
@@ -79,11 +79,11 @@ def test_a_rescale_that_is_skipped_once_is_named_by_its_count(diagnosed):
 
 @pytest.mark.slow
 def test_a_tile_that_is_loaded_twice_is_named(diagnosed):
-    findings = diagnosed(ATTENTION.replace(AT, ONE_OFF), "--set", "pes=8")
+    findings = diagnosed(ATTENTION.replace(PART, ONE_OFF), "--set", "pes=8")
     odd = [finding for finding in findings if finding["kind"] == "odd"]
     assert {line for finding in odd for line in finding["lines"]} == {
-        line_of("k = tl.load(k_ptr + at"),
-        line_of("tl.load(v_ptr + at"),
+        line_of("key = tl.load(k[part])"),
+        line_of("tl.load(v[part])"),
     }
     assert findings[1] == odd[0]
 
