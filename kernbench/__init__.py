@@ -49,7 +49,7 @@ def _is_program() -> bool:
     name = os.path.basename(sys.argv[0])
     if name == "-m" and "-m" in words:
         module = words[words.index("-m") + 1]
-        return module.split(".")[0] in ("kernbench", "kernbench_tui", "tui")
+        return module.split(".")[0] in ("kernbench", "tui")
     return name in ("kernbench", "kernbench-tui")
 
 

@@ -44,7 +44,7 @@ DEFAULT_PORT = 8000
 _LARGEST_PORT = 65_535
 _LOOPBACK = (HOST, "localhost", "::1")
 
-_PROGRAM = (sys.executable, "-m", "kernbench_tui")
+_PROGRAM = (sys.executable, "-m", "kernbench.debugger")
 _PAGE = Path(__file__).with_name("page.html")
 _STATIC = Path(textual_serve.__file__).parent / "static"
 _FONT_SIZE = 16  # pixels

@@ -277,6 +277,6 @@ def _open(results: Results, number: int) -> None:
     for line in differing:
         say(visible(line))
     if sys.stdout.isatty():
-        command = [sys.executable, "-m", "kernbench_tui", str(path)]
+        command = [sys.executable, "-m", "kernbench.debugger", str(path)]
         sys.exit(subprocess.run(command).returncode)
     say(f"trace: kernbench-tui {path}")

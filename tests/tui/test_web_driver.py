@@ -197,7 +197,7 @@ def test_another_package_of_that_name_is_not_taken(
     other.mkdir()
     (other / "__init__.py").write_text("raise SystemExit('another tui')\n")
     script = Path(sys.executable).with_name("kernbench-tui")
-    for program in ([str(script)], [sys.executable, "-m", "kernbench_tui"]):
+    for program in ([str(script)], [sys.executable, "-m", "kernbench.debugger"]):
         done = subprocess.run(
             [*program, str(trace_path), "--script", "-"],
             cwd=tmp_path,

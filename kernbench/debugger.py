@@ -1,8 +1,8 @@
-"""``kernbench-tui``, also as ``python -m kernbench_tui``: starts the debugger.
+"""``kernbench-tui``, also as ``python -m kernbench.debugger``: starts the debugger.
 
 The debugger's package is called ``tui``, and so may another one be that stands first on
-the path. This module's own name is none that others have. It takes the package that
-lies beside it.
+the path. ``kernbench`` is a name that no other has: this takes the ``tui`` that lies
+beside it. Nothing else here knows the screen.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
-_PACKAGE = Path(__file__).parent / "tui"
+_PACKAGE = Path(__file__).parents[1] / "tui"
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def _take_package() -> bool:
-    """Let ``import tui`` find the package beside this file; whether there is one."""
+    """Let ``import tui`` find the one beside ``kernbench``; whether there is one."""
     start = _PACKAGE / "__init__.py"
     if not start.is_file():
         return False
