@@ -4,6 +4,7 @@ run.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 
 from kernbench.replay.commands import GOTO, TEXTS
@@ -34,6 +35,7 @@ NO_TEXTS = "no kernel printed anything, and nothing was warned of"
 _MOST = 10_000
 """Texts that are listed, the first."""
 _HEAD_LINES = 1
+_SIP_AND_CUBE = re.compile(r"sip(\d+)\.cube(\d+)")
 _STYLES = {"assert": "bad", "error": "bad", "warning": "mark"}
 """Of a text's level; what was printed has none."""
 
@@ -161,8 +163,8 @@ def _line(row: TextRow, here: bool, is_said: bool) -> Line:
 
 
 def _short(pe: str) -> str:
-    """A PE's name without the first SIP: cube0.pe3."""
-    return pe.removeprefix("sip0.")
+    """A PE's name as the timeline has it: s0c0.pe3."""
+    return _SIP_AND_CUBE.sub(r"s\1c\2", pe)
 
 
 def _with_site(line: Line, row: TextRow, frame: Frame) -> Line:

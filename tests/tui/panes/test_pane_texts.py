@@ -1,0 +1,74 @@
+"""The pane of texts: what kernels said, with time, PE and line, as the cursor goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from bench import PaneBench
+
+from kernbench.replay.commands import GOTO
+from kernbench.replay.index import Index
+from kernbench.runtime_api import run_bench
+from kernbench.trace import Trace
+from tui.panes.base import Do, Enter, Scroll
+from tui.panes.texts import TextsPane
+
+SAYS = """\
+import numpy as np
+from kernbench.benches import bench
+from kernbench.runtime_api import DPPolicy
+
+def kernel(x, y, tl):
+    tl.device_print("begins")
+    got = tl.load(x)
+    tl.device_print("first is", got[0])
+    tl.store(y, got + got)
+
+@bench(name="says_two", description="says something")
+def run(torch):
+    parted = DPPolicy(pe="row_wise", num_cubes=1, num_pes=2)
+    x = torch.tensor(np.arange(8, dtype="f4"), dp=parted, name="x")
+    y = torch.empty((8,), "f32", parted, "y")
+    torch.launch("only", kernel, x, y)
+"""
+
+
+@pytest.fixture
+def says(tmp_path: Path) -> Trace:
+    """A trace of two PEs, each of which says two things."""
+    file = tmp_path / "says_two.py"
+    file.write_text(SAYS)
+    path = tmp_path / "says.msgpack"
+    run_bench(str(file), trace=path)
+    return Trace.open(path)
+
+
+def test_each_text_is_a_row_with_its_pe_and_line(says: Trace) -> None:
+    bench = PaneBench(TextsPane, Index(says), len(says.ops) - 1, 80, 12)
+    head, *rows = bench.lines
+    assert head.split() == ["time", "PE", "text"]
+    said = [row for row in rows if row.strip()]
+    assert len(said) == 4
+    assert sum("begins" in row and "says_two.py:6" in row for row in said) == 2
+    assert sum("s0c0.pe1" in row for row in said) == 2
+    assert any("first is 0" in row and "says_two.py:8" in row for row in said)
+    assert any("first is 4" in row for row in said)
+
+
+def test_what_is_yet_to_be_said_is_counted_apart(says: Trace) -> None:
+    bench = PaneBench(TextsPane, Index(says), 0, 80, 12)
+    assert bench.picture.subtitle == "0 of 4 said"
+    bench.goto(len(says.ops) - 1)
+    assert bench.picture.subtitle == "4 of 4 said"
+    assert any(line.startswith(">") for line in bench.lines)
+
+
+def test_enter_goes_to_the_op_before_the_text(says: Trace) -> None:
+    bench = PaneBench(TextsPane, Index(says), len(says.ops) - 1, 80, 12)
+    bench.send(Scroll(-1))
+    bench.send(Enter())
+    (do,) = bench.effects
+    assert isinstance(do, Do)
+    loads = [i for i, op in enumerate(says.ops) if op.op_name == "dma_read"]
+    assert do.call in [GOTO(op=op) for op in loads]
