@@ -18,6 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from kernbench.common.dtypes import dtype_name, is_dtype_name
 from kernbench.common.near import did_you_mean, instead_of
 from kernbench.common.source_names import code_of
 from kernbench.errors import UsageError
@@ -180,12 +181,14 @@ def bind_params(entry: Bench, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bound(key: str, value: Any, default: Any) -> Any:
-    """The value of a parameter with that default."""
+    """The value of a parameter with that default; of a dtype our name of it."""
     kind = int if default is None else type(default)
     bound = _parsed(key, value, kind) if isinstance(value, str) else value
     fits = (int, float) if kind is float else (kind, type(default))
     if not isinstance(bound, fits):
         raise UsageError(f"{key}={value!r}: must be {kind.__name__}")
+    if kind is str and is_dtype_name(default) and is_dtype_name(bound):
+        return dtype_name(bound)
     return bound
 
 

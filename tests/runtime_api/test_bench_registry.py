@@ -182,3 +182,8 @@ def test_registering_needs_defaults():
     with pytest.raises(UsageError, match="needs a default"):
         bench(name="z", description="")(lambda torch, m: None)
     assert "z" not in BENCHES
+
+
+@pytest.mark.parametrize("given", ["float16", "f16"])
+def test_a_dtype_is_given_by_any_of_its_names(given):
+    assert bind_params(find_bench("softmax"), {"dtype": given})["dtype"] == "f16"
