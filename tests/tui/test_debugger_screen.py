@@ -470,5 +470,6 @@ async def test_ctrl_c_is_back_and_ctrl_q_is_no_key(drive, as_text_of) -> None:
         await still(pilot)
         before = as_text_of(pilot.app)
         await pilot.press("ctrl+q", "ctrl+c")
+        await still(pilot)
         assert pilot.app.is_running
         assert as_text_of(pilot.app) == before
