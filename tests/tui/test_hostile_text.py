@@ -135,7 +135,7 @@ def test_the_picker_shows_names_as_they_are(trace, tmp_path) -> None:
 def test_a_crash_shows_what_was_raised(trace_path, tmp_path) -> None:
     code = (
         f"def boom(*_, **__): raise ZeroDivisionError({HOSTILE!r} + '\\ud800')\n"
-        "from tui.panes.ops import OpsPane as O; O.render = boom"
+        "from tui.panes.timeline import TimelinePane as T; T.render = boom"
     )
     program = program_of(code)
     with opened(trace_path, program=program, state=tmp_path) as terminal:

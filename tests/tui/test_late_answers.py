@@ -197,6 +197,7 @@ def test_a_screen_is_printed_when_its_answers_are_there(
 async def test_a_young_job_is_not_in_the_status_line(drive, patience) -> None:
     patience(SOON)
     async with drive(120, 40) as pilot:
+        await settled(pilot)
         with held(VERIFY) as verify:
             run(pilot, "verify")
             assert verify.begun.wait(10)

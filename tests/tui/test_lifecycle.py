@@ -104,7 +104,7 @@ CRASHES = {
     "an action": (
         "from tui.app import KernbenchApp as A; A.action_command_palette = boom"
     ),
-    "a drawing": "from tui.panes.ops import OpsPane as O; O.render = boom",
+    "a drawing": "from tui.panes.timeline import TimelinePane as T; T.render = boom",
     "a timer": "from tui.screens.debugger import DebuggerScreen as D; D.look = boom",
     "the first screen": (
         "from tui.screens.open_trace import LoadingScreen as L; L.compose = boom"

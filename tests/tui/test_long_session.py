@@ -96,11 +96,17 @@ async def go_through_all_panes(pilot: Any, as_text_of: Callable[[Any], str]) -> 
     await pilot.press("ctrl+l")
     await still(pilot)
     for row in PANES:
+        if not row.number:  # the op's details, which no key shows
+            continue
         await pilot.press(str(row.number))
         await settled(pilot)
         text = as_text_of(app)
         assert f"{row.number} {row.title}" in text, text
-        assert len(pane_of(pilot, row.number).text.split()) > 2
+        view = pane_of(pilot, row.number)
+        if view.display:
+            assert len(view.text.split()) > 2
+        else:  # it has nothing to show, and its key says why
+            assert f"{row.number} {row.title}: " in text, text
 
 
 async def check_session(
