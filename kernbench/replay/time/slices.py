@@ -101,11 +101,13 @@ class SliceIndex:
         A row of one component shows its ops, or those in its lane; one of several
         components has none.
         """
+        progress(0.0)
         cell_ns = (t1 - t0) / columns
         low = self._started_before(t0)
         high = self._started_before(t1)
         before = np.array(self._ops.in_flight(low - 1, t0), np.int64)
         row_of, is_lane = self._shown_rows(rows)
+        progress(0.0)
         if high - low <= self._few:
             ops = np.concatenate([before, np.arange(low, high)])
         else:
