@@ -45,6 +45,19 @@ def count_text(n: int, what: str) -> str:
     return f"{n:,} {what}{plural}"
 
 
+def short_name(name: str) -> str:
+    """``sip0.cube3.hbm_ctrl.pe1`` as ``s0c3.hbm_ctrl.pe1``."""
+    first, _, rest = name.partition(".")
+    if not first.startswith("sip"):
+        return name
+    short = f"s{first.removeprefix('sip')}"
+    second, _, more = rest.partition(".")
+    if second.startswith("cube"):
+        short += f"c{second.removeprefix('cube')}"
+        rest = more
+    return f"{short}.{rest}" if rest else short
+
+
 def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
     """A text in lines of ``width`` columns, all but the first behind so many blanks."""
     room = max(width, indent + 20)

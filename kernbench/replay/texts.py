@@ -14,6 +14,9 @@ from kernbench.replay.time.kernel_calls import pe_label
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 
+NO_TEXTS = "no kernel printed anything, and nothing was warned of"
+"""What is said of a trace without texts."""
+
 _AT_ONCE = 200
 """Rows that are made between two calls of progress."""
 
@@ -74,7 +77,7 @@ class TextList:
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns: a line each, if it fits."""
         if not self.total:
-            return ["no kernel printed anything, and nothing was warned of"]
+            return [NO_TEXTS]
         count = count_text(self.total, "text")
         if len(self.rows) < self.total:
             count = f"{len(self.rows):,} of {count}"

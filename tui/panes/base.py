@@ -151,11 +151,6 @@ class Back:
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
-    """Forget what the picked row stands for."""
-
-
-@dataclass(frozen=True, slots=True)
 class Click:
     """A click on a cell, from the pane's left edge and the first line below its title;
     the title itself is line -1.

@@ -4,14 +4,13 @@ run.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 
 from kernbench.replay.commands import GOTO, TEXTS
 from kernbench.replay.index import Index
 from kernbench.replay.query import Query
-from kernbench.replay.text import time_text
-from kernbench.replay.texts import TextList, TextRow
+from kernbench.replay.text import short_name, time_text
+from kernbench.replay.texts import NO_TEXTS, TextList, TextRow
 from tui.draw import Line, clip, length
 from tui.panes.base import (
     Answers,
@@ -31,11 +30,9 @@ from tui.panes.base import (
     Settle,
 )
 
-NO_TEXTS = "no kernel printed anything, and nothing was warned of"
 _MOST = 10_000
 """Texts that are listed, the first."""
 _HEAD_LINES = 1
-_SIP_AND_CUBE = re.compile(r"sip(\d+)\.cube(\d+)")
 _STYLES = {"assert": "bad", "error": "bad", "warning": "mark"}
 """Of a text's level; what was printed has none."""
 
@@ -158,13 +155,8 @@ def _line(row: TextRow, here: bool, is_said: bool) -> Line:
     style = _STYLES.get(row.level, "")
     if not is_said:
         style = "dim"
-    head = f"{mark}{time_text(row.t):>9} {_short(row.pe):<10} "
+    head = f"{mark}{time_text(row.t):>9} {short_name(row.pe):<10} "
     return [(head, "title" if is_said else "dim"), (said, style)]
-
-
-def _short(pe: str) -> str:
-    """A PE's name as the timeline has it: s0c0.pe3."""
-    return _SIP_AND_CUBE.sub(r"s\1c\2", pe)
 
 
 def _with_site(line: Line, row: TextRow, frame: Frame) -> Line:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Bools, Ints, distinct
+from kernbench.common.arrays import Bools, Ints
 from kernbench.common.progress import Progress, computed_beside, no_progress, stage
 from kernbench.replay.data.hazards import (
     MOST_PAIRS,
@@ -146,9 +146,3 @@ def _overlap(times: Timing, a: Ints, b: Ints) -> Bools:
     """Which pairs of accesses were in flight at one time."""
     begins = np.maximum(times.begins[a], times.begins[b])
     return np.asarray(begins < np.minimum(times.ends[a], times.ends[b]))
-
-
-def all_ops(touched: AccessColumns, races: Races) -> Ints:
-    """The ops of all races, ascending, each once."""
-    both = np.concatenate([races.earlier, races.later])
-    return distinct(touched.row[both].astype(np.int64))

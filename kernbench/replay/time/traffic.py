@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernbench.common.progress import Progress, parts, stage
+from kernbench.replay.text import short_name
 from kernbench.replay.time.activity import ActivityIndex
 from kernbench.replay.time.op_index import OpIndex
 from kernbench.trace import Trace
@@ -70,28 +71,15 @@ def traffic_groups(
 def _short(name: str, is_node: bool) -> str:
     """A name without what both ends of a link share, and with short SIPs and cubes."""
     if is_node:
-        return _abbreviated(name)
+        return short_name(name)
     src, _, dst = name.partition(" -> ")
     shared = 0
     ours = src.split(".")
     theirs = dst.split(".")
     while shared < min(len(ours), len(theirs)) - 1 and ours[shared] == theirs[shared]:
         shared += 1
-    within = _abbreviated(".".join(ours[:shared]))
-    here = _abbreviated(".".join(ours[shared:]))
-    there = _abbreviated(".".join(theirs[shared:]))
+    within = short_name(".".join(ours[:shared]))
+    here = short_name(".".join(ours[shared:]))
+    there = short_name(".".join(theirs[shared:]))
     ends = f"{here}>{there}"
     return f"{within}.{ends}" if within else ends
-
-
-def _abbreviated(name: str) -> str:
-    """``sip0.cube3.hbm_ctrl.pe1`` as ``s0c3.hbm_ctrl.pe1``."""
-    first, _, rest = name.partition(".")
-    if not first.startswith("sip"):
-        return name
-    short = f"s{first.removeprefix('sip')}"
-    second, _, more = rest.partition(".")
-    if second.startswith("cube"):
-        short += f"c{second.removeprefix('cube')}"
-        rest = more
-    return f"{short}.{rest}" if rest else short
