@@ -187,8 +187,9 @@ def _bound(key: str, value: Any, default: Any) -> Any:
     fits = (int, float) if kind is float else (kind, type(default))
     if not isinstance(bound, fits):
         raise UsageError(f"{key}={value!r}: must be {kind.__name__}")
-    if kind is str and is_dtype_name(default) and is_dtype_name(bound):
-        return dtype_name(bound)
+    if isinstance(default, str) and is_dtype_name(default):
+        text = str(bound)
+        return dtype_name(text) if is_dtype_name(text) else text
     return bound
 
 
