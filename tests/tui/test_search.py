@@ -361,6 +361,7 @@ async def test_reload_of_a_file_that_is_gone_or_bad_is_an_error(
         path.rename(tmp_path / "other")
         await ask(pilot, "reload")
         await until(pilot, lambda: said(pilot).startswith("error:"))
+        await settled(pilot)
         await pilot.press("escape")
         assert said(pilot) == ""
         path.write_bytes(b"nothing")
