@@ -248,11 +248,13 @@ class OutputIndex:
         size = view.values.size
         return beside_if_many(size, partial(_output_diff, view, mine), progress, 0.5)
 
-    def verify(self, progress: Progress = no_progress) -> Outputs:
+    def verify(self, progress: Progress = no_progress, to_end: bool = True) -> Outputs:
         """Every expected tensor when it was due, by executing the whole trace.
 
         An expectation is judged after exactly the ops that had run when it was stated,
-        and beside the verdict that the run recorded of it.
+        and beside the verdict that the run recorded of it. Without ``to_end`` the ops
+        after that of the last one are not executed: no verdict depends on them, but one
+        of them that cannot be executed is not found.
         """
         expected = self._expected(progress)
         shards = expected.shards
@@ -263,7 +265,8 @@ class OutputIndex:
             steps = self._history.executed(shard.expected.after - 1)
             progress(steps / max(self._history.steps, 1))
             rows[name] = self._judge_shard(name, shard, steps, progress)
-        self._history.reach(self._history.steps, progress)
+        if to_end:
+            self._history.reach(self._history.steps, progress)
         report = VerifyReport(tuple(rows[name] for name in shards))
         found = self._summed(len(self._trace.ops) - 1, report.by_tensor(), expected)
         disagreements = self._disagreements(report.by_tensor())

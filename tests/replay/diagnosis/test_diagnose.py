@@ -13,6 +13,9 @@ from click.testing import CliRunner
 
 from kernbench.benches import flash_attention
 from kernbench.cli import main
+from kernbench.replay import ReplaySession
+from kernbench.sim_engine.plans import perform_next
+from kernbench.trace import Trace
 
 ATTENTION = Path(flash_attention.__file__).read_text(encoding="utf-8")
 RESCALE = "            tl.mul(out, fade, out=out)\n"
@@ -170,6 +173,41 @@ def test_a_long_run_that_found_itself_right_is_not_executed_again(monkeypatch):
     told = kernbench("trace", "diagnose", str(traces / "fault_wrong_root.msgpack"))
     assert "x: 84 of 128 elements are wrong" in told.output
     assert "executed again" not in told.output
+
+
+def test_a_long_run_without_a_verdict_is_executed_until_its_outputs_are_due(
+    monkeypatch, tmp_path
+):
+    """What is wrong is found all the same, and what follows is not executed."""
+    source = FOUR_PES.replace("BODY", BODY).replace("* 2)", "* 3)")
+    source += 20 * '    torch.launch("kernel", kernel, x, y, n)\n'
+    bench = tmp_path / "four_pes.py"
+    bench.write_text(source, encoding="utf-8")
+    trace = tmp_path / "t.msgpack"
+    kernbench("run", str(bench), "--trace", str(trace), "--no-verify")
+
+    def wrong_and_executed() -> tuple[list[str], set[int]]:
+        executed = set()
+
+        def counted(turn_of, step, *args):
+            executed.add(step)
+            return perform_next(turn_of, step, *args)
+
+        monkeypatch.setattr("kernbench.replay.data.history.perform_next", counted)
+        with ReplaySession(Trace.open(trace)) as session:
+            session.index.prepare()
+            found = session.run_line("diagnose")
+        return [f.title for f in found if f.kind == "wrong"], executed
+
+    of_short, all_ops = wrong_and_executed()
+    monkeypatch.setattr("kernbench.replay.diagnosis.wrong.MOST_EXECUTED", 5)
+    monkeypatch.setattr("kernbench.replay.races.findings.MOST_EXECUTED", 5)
+    monkeypatch.setattr("kernbench.replay.diagnosis.wrong._divergence", lambda *_: [])
+    of_long, few_ops = wrong_and_executed()
+    wrong = [title for title in of_short if title.startswith("y:")]
+    assert len(wrong) == 1
+    assert [title for title in of_long if title.startswith("y:")] == wrong
+    assert max(few_ops) < max(all_ops) / 4
 
 
 def test_what_cannot_be_checked_is_said(diagnosed):
