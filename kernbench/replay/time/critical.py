@@ -164,7 +164,9 @@ class CriticalIndex:
         that ends after it.
         """
         row = self._trace.order[position]
-        return float(self._made_graph(progress).slack[row])
+        slack = self._made_graph(progress, with_slack=True).slack
+        assert slack is not None
+        return float(slack[row])
 
     def path(self, count: int = 20, progress: Progress = no_progress) -> CriticalPath:
         """The path, with its ``count`` longest steps."""
@@ -178,10 +180,13 @@ class CriticalIndex:
             0.95,
         )
 
-    def _made_graph(self, progress: Progress) -> Graph:
-        if self._graph is None:
-            self._graph = build_graph(self._trace, self._ops, progress)
-        return self._graph
+    def _made_graph(self, progress: Progress, with_slack: bool = False) -> Graph:
+        """The graph; one without slack is made anew when that is asked for."""
+        graph = self._graph
+        if graph is None or (with_slack and graph.slack is None):
+            graph = build_graph(self._trace, self._ops, progress, with_slack)
+            self._graph = graph
+        return graph
 
     def _chain(self, graph: Graph, progress: Progress) -> Ints:
         """The nodes of the path, from the first to the last.

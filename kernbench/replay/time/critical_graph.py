@@ -40,7 +40,8 @@ class Graph(NamedTuple):
     (of WHATS) the time between the two counts as, ``rest`` how long after all that it
     had to wait for it came (ns; inf where nothing is known).
     By row of the log: ``slack`` is how much later an op could end without moving t1
-    (ns; inf for one that ends after it), ``call_of_op`` the row of its call, or -1.
+    (ns; inf for one that ends after it; None if it was not asked for), ``call_of_op``
+    the row of its call, or -1.
     """
 
     t0: float
@@ -49,7 +50,7 @@ class Graph(NamedTuple):
     cause: Array
     what: Array
     rest: Floats
-    slack: Floats
+    slack: Floats | None
     call_of_op: Ints
 
 
@@ -62,10 +63,12 @@ class _Forward(NamedTuple):
     what: Array
 
 
-def build_graph(trace: Trace, ops: OpIndex, progress: Progress) -> Graph:
+def build_graph(
+    trace: Trace, ops: OpIndex, progress: Progress, with_slack: bool
+) -> Graph:
     """The graph of all launches; of the whole run, if there is none.
 
-    It takes some 2.5 s for a million ops, and keeps 80 bytes an op.
+    To find the slack takes as long as all else, and the path needs none.
     """
     map_logs(trace, progress, "commands", "waits", "launches")
     codes = ops.class_codes(progress=stage(progress, 0.0, 0.05))
@@ -82,9 +85,11 @@ def build_graph(trace: Trace, ops: OpIndex, progress: Progress) -> Graph:
 
     rest = _least_gaps(edges, len(rank), stage(progress, 0.4, 0.45))
     cause, what = _causes(edges, rest, stage(progress, 0.45, 0.5))
-    early = computed_beside(lambda: t1 - moments.times, progress, 0.5)
-    slack = _slack(edges, rank, rest, early, stage(progress, 0.5, 1.0))
-    slack_of_op = computed_beside(slack[: moments.op_count].copy, progress, 1.0)
+    slack_of_op: Floats | None = None
+    if with_slack:
+        early = computed_beside(lambda: t1 - moments.times, progress, 0.5)
+        slack = _slack(edges, rank, rest, early, stage(progress, 0.5, 1.0))
+        slack_of_op = computed_beside(slack[: moments.op_count].copy, progress, 1.0)
     return Graph(t0, t1, moments, cause, what, rest, slack_of_op, finder.call_of_op)
 
 
