@@ -502,6 +502,7 @@ def with_schema_of(frames, row, other):
     return True
 
 
+@pytest.mark.slow
 def test_an_op_of_a_move_that_says_it_is_a_tile_is_re_timed(tiles, tmp_path):
     seen = set()
     (ops,) = (frame for frame in frames_of(tiles) if frame[0] == "ops")
