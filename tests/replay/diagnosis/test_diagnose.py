@@ -70,6 +70,7 @@ def line_of(text):
     return f"mine.py:{number}"
 
 
+@pytest.mark.slow
 def test_a_rescale_that_is_skipped_once_is_named_by_its_count(diagnosed):
     findings = diagnosed(ATTENTION.replace(RESCALE, SKIPPED), "--set", "pes=8")
     first, second, *_ = findings
@@ -118,6 +119,7 @@ BODY = """
 """.strip()
 
 
+@pytest.mark.slow
 def test_a_line_that_one_pe_leaves_out_is_named(diagnosed):
     skipping = BODY.replace("tl.mul(", "pe != 2 and tl.mul(")
     findings = diagnosed(FOUR_PES.replace("BODY", BODY))
@@ -164,6 +166,7 @@ def test_of_a_run_without_ops_there_is_nothing_to_say(diagnosed):
     assert diagnosed(source) == []
 
 
+@pytest.mark.slow
 def test_a_long_run_that_found_itself_right_is_not_executed_again(monkeypatch):
     """A run that found itself wrong is, and says what is."""
     monkeypatch.setattr("kernbench.replay.diagnosis.wrong.MOST_EXECUTED", 5)
@@ -175,41 +178,46 @@ def test_a_long_run_that_found_itself_right_is_not_executed_again(monkeypatch):
     assert "executed again" not in told.output
 
 
+@pytest.mark.slow
 def test_a_long_run_without_a_verdict_is_executed_until_its_outputs_are_due(
     monkeypatch, tmp_path
 ):
     """What is wrong is found all the same, and what follows is not executed."""
-    source = FOUR_PES.replace("BODY", BODY).replace("* 2)", "* 3)")
-    source += 20 * '    torch.launch("kernel", kernel, x, y, n)\n'
-    bench = tmp_path / "four_pes.py"
-    bench.write_text(source, encoding="utf-8")
-    trace = tmp_path / "t.msgpack"
-    kernbench("run", str(bench), "--trace", str(trace), "--no-verify")
+    executed = set()
 
-    def wrong_and_executed() -> tuple[list[str], set[int]]:
-        executed = set()
+    def counted(turn_of, step, *args):
+        executed.add(step)
+        return perform_next(turn_of, step, *args)
 
-        def counted(turn_of, step, *args):
-            executed.add(step)
-            return perform_next(turn_of, step, *args)
+    def diagnosis(trace):
+        """The titles of what is wrong, and the last step that was executed."""
+        executed.clear()
+        found = ReplaySession(Trace.open(trace)).run_line("diagnose")
+        return [f.title for f in found if f.kind == "wrong"], max(executed)
 
-        monkeypatch.setattr("kernbench.replay.data.history.perform_next", counted)
-        with ReplaySession(Trace.open(trace)) as session:
-            session.index.prepare()
-            found = session.run_line("diagnose")
-        return [f.title for f in found if f.kind == "wrong"], executed
+    right = tmp_path / "right.msgpack"
+    wrong = tmp_path / "wrong.msgpack"
+    for trace, factor in ((right, 2), (wrong, 3)):
+        source = FOUR_PES.replace("BODY", BODY).replace("* 2)", f"* {factor})")
+        source += 20 * '    torch.launch("kernel", kernel, x, y, n)\n'
+        bench = tmp_path / "four_pes.py"
+        bench.write_text(source, encoding="utf-8")
+        kernbench("run", bench, "--trace", trace, "--no-verify")
+    monkeypatch.setattr("kernbench.replay.data.history.perform_next", counted)
+    of_right, last = diagnosis(right)
+    of_wrong, _ = diagnosis(wrong)
+    assert of_right == []
+    assert [title for title in of_wrong if title.startswith("y: ")] != []
 
-    of_short, all_ops = wrong_and_executed()
     monkeypatch.setattr("kernbench.replay.diagnosis.wrong.MOST_EXECUTED", 5)
     monkeypatch.setattr("kernbench.replay.races.findings.MOST_EXECUTED", 5)
-    monkeypatch.setattr("kernbench.replay.diagnosis.wrong._divergence", lambda *_: [])
-    of_long, few_ops = wrong_and_executed()
-    wrong = [title for title in of_short if title.startswith("y:")]
-    assert len(wrong) == 1
-    assert [title for title in of_long if title.startswith("y:")] == wrong
-    assert max(few_ops) < max(all_ops) / 4
+    of_long, last_of_long = diagnosis(right)
+    assert of_long == []
+    assert last_of_long < last / 4
+    assert diagnosis(wrong)[0] == of_wrong
 
 
+@pytest.mark.slow
 def test_what_cannot_be_checked_is_said(diagnosed):
     findings = diagnosed(FOUR_PES.replace("BODY", BODY), "--no-data")
     titles = [f["title"] for f in findings if f["kind"] == "unchecked"]
@@ -250,6 +258,7 @@ HELPED = """
 """.strip()
 
 
+@pytest.mark.slow
 def test_of_a_helper_the_line_that_did_not_call_it_is_named(diagnosed):
     """The helper's own line ran once on that PE, and twice on the others."""
     source = FOUR_PES.replace("BODY", HELPED).replace(
@@ -289,6 +298,7 @@ def run(torch):
 """
 
 
+@pytest.mark.slow
 def test_who_waits_for_a_message_of_a_helper_hears_who_would_have_sent_it(diagnosed):
     first, *_ = diagnosed(TALK)
     assert first["title"].startswith("the run ended with DeadlockError")
