@@ -248,14 +248,14 @@ class Filtered:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """Fields of the machine with values, ``delay`` and a time for this op, or ``race``
-    and its number among the hazards; without any what the picked row claims, or else
-    what was shown last.
+    """Fields of the machine with values; ``delay`` and a time for this op; ``slack``
+    and an op, or without one this op; or ``race`` and its number among the hazards.
+    Without any what the picked row claims, or else what was shown last.
 
     A page that shows a ``claim`` gives that itself: it cannot be typed.
     """
 
-    what: Annotated[str, Reader("FIELD=VALUE|delay|race", extent="line")] = ""
+    what: Annotated[str, Reader("FIELD=VALUE|delay|slack|race", extent="line")] = ""
     claim: Claim | None = None
 
 

@@ -27,8 +27,10 @@ from tui.panes.base import (
 )
 
 _LABEL = 9
-"""Columns of the word in front of a value."""
+"""Columns of the word in front of a value, at least."""
 _LEAST_VALUE = 12
+_LABEL_SHARE = 3
+"""Of the pane at most one part of so many is for the words in front of values."""
 _LEAST_CODE = 3
 """Lines of the kernel that are there however much there is to be said of the op."""
 
@@ -113,18 +115,18 @@ def _parameters(details: OpDetails) -> list[tuple[str, str]]:
 
 def _lines_of(facts: list[tuple[str, str]], frame: Frame) -> list[Line]:
     """A line a fact; a value that is too long goes on below itself."""
-    return [line for word, value in facts for line in _fact(word, value, frame)]
+    longest = max((len(word) for word, _ in facts), default=0)
+    label = max(min(longest + 2, frame.width // _LABEL_SHARE), _LABEL)
+    return [line for word, value in facts for line in _fact(word, value, label, frame)]
 
 
-def _fact(word: str, value: str, frame: Frame) -> list[Line]:
-    """A word, and behind it or below a value in as many lines as it takes."""
+def _fact(word: str, value: str, columns: int, frame: Frame) -> list[Line]:
+    """A word in so many columns, and behind it a value in as many lines as it takes."""
     style = "mark" if word == "waited" else ""
-    label = f" {word:<{_LABEL - 2}} "
-    room = max(frame.width - _LABEL, _LEAST_VALUE)
+    room = max(frame.width - columns, _LEAST_VALUE)
     first, *rest = wrap(value, room) or [""]
-    indent = " " * _LABEL
-    if len(label) > _LABEL:
-        label = f" {clip(word, _LABEL - 2, frame.glyphs)} "
+    indent = " " * columns
+    label = f" {clip(word, columns - 2, frame.glyphs)} "
     lines: list[Line] = [[(label, "dim"), (first, style)]]
     return [*lines, *([(indent, ""), (part, style)] for part in rest)]
 

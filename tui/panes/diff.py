@@ -26,7 +26,7 @@ from kernbench.replay.inner_commands import (
     JUDGEMENT,
 )
 from kernbench.replay.query import Query
-from kernbench.replay.races.findings import Finding, Findings, Verdict
+from kernbench.replay.races.findings import Finding, Findings, Verdict, race_near
 from kernbench.replay.text import number_text
 from kernbench.replay.views.diff import Comparison, Divergence, Judgement
 from kernbench.replay.views.grids import GridOf, GridPart, GridShape
@@ -258,9 +258,15 @@ class DiffPane(BasePane[DiffState]):
     # -- update ---------------------------------------------------------------
 
     def claimed(self, state: DiffState, frame: Frame, answers: Answers) -> str | None:
-        """Of the picked race that its order matters."""
+        """Of the picked race that its order matters; where the lead of the pane has
+        the number of hazards, of the first race.
+        """
         found: Findings | None = answers.known(HAZARDS.ask())
-        if self._mode(state) != HAZARD_LIST or found is None:
+        if found is None:
+            return None
+        if state.view == 0:
+            return race_near(found)
+        if self._mode(state) != HAZARD_LIST:
             return None
         at = state.rows.at or 0
         if at >= len(found.rows):

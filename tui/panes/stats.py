@@ -683,7 +683,8 @@ def _step_row(step: Step, width: int, glyphs: Glyphs) -> _Row:
         where = f"{line_of_kernel} op {step.op:,} {step.node}"
         op = step.op
     line = [(what, ""), (clip(where, width - len(what), glyphs), "dim")]
-    return _Row(line, _to_op(op))
+    claim = "" if op is None else f"slack {op}"  # that there is none
+    return _Row(line, _to_op(op), claim)
 
 
 def _bar_rows(

@@ -17,6 +17,7 @@ import numpy as np
 from kernbench.replay.arrays import Array, Bools, Ints
 from kernbench.replay.command import Command
 from kernbench.replay.commands import GOTO, TIME
+from kernbench.replay.commands import HAZARDS as FOUND_HAZARDS
 from kernbench.replay.index import Index
 from kernbench.replay.inner_commands import (
     CAUSES,
@@ -33,6 +34,7 @@ from kernbench.replay.inner_commands import (
     TRAFFIC_CELLS,
 )
 from kernbench.replay.query import Query
+from kernbench.replay.races.findings import Findings, race_near
 from kernbench.replay.time.timeline import RowKey
 from kernbench.replay.time.traffic import TrafficGroup
 from kernbench.replay.views.causes import Causes, Linked
@@ -439,6 +441,20 @@ class TimelinePane(BasePane[TimelineState]):
         trace = self._index.trace
         return np.asarray(trace.op_columns.slot[trace.order[ops]])
 
+    def claimed(
+        self, state: TimelineState, frame: Frame, answers: Answers
+    ) -> str | None:
+        """What the views with marks claim: of the cursor's op how long it may be
+        delayed, which is no time on the critical path; of the race next to the cursor
+        that its order matters.
+        """
+        if state.view == CRITICAL and frame.cursor >= 0:
+            return f"slack {frame.cursor}"
+        if state.view != HAZARDS:
+            return None
+        found: Findings | None = answers.known(FOUND_HAZARDS.ask())
+        return None if found is None else race_near(found, frame.cursor)
+
     # -- rows: pin, enter, click ---------------------------------------------------
 
     def _picked(
@@ -573,6 +589,8 @@ class TimelinePane(BasePane[TimelineState]):
                 wanted.append(_MARKED[state.view].ask())
                 marks = _MARKS[state.view]
                 wanted.append(self._ask_cells(marks, state, frame, table))
+            if state.view == HAZARDS:
+                wanted.append(FOUND_HAZARDS.ask())
             if not self._is_long:
                 wanted.append(TRAFFIC.ask())
                 wanted.append(self._ask_whole(state, frame))

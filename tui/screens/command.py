@@ -48,6 +48,7 @@ from kernbench.replay.commands import (
     parse,
 )
 from kernbench.replay.data.blame import Blame
+from kernbench.replay.diagnosis.findings import Diagnosis, claimed_by
 from kernbench.replay.expr import parse_count, parse_time
 from kernbench.replay.inner_commands import FITTING
 from kernbench.replay.progress import Cancelled
@@ -76,6 +77,7 @@ from tui.claims import (
     delay_of,
     proved_ends,
     race_of,
+    slack_of,
     title_of,
 )
 from tui.clipboard import copy
@@ -340,6 +342,8 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         if isinstance(answer, Blame) and answer.suspect is not None:
             words = f"goes to op {answer.suspect:,}"
             way = Way("enter", words, GOTO(op=answer.suspect))
+        if isinstance(answer, Diagnosis):
+            way = _way_of(answer)
         claim = claim_of(answer)
         if claim is not None:
             self.desk.claim = claim
@@ -592,7 +596,8 @@ class CommandScreen(Screen[None], inherit_bindings=False):
 
     def _prove(self, args: Claimed, text: str) -> None:
         """Prove what a page shows; fields of the machine that are typed, a delay of
-        this op, or a race; what the picked row claims; or what was shown last.
+        this op, the slack of one, or a race; what the picked row claims; or what was
+        shown last.
         """
         picked = None
         if args.claim is None and not args.what:
@@ -610,6 +615,13 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             query = BOUND.query(self.session, BOUND.args())
             then = partial(self._begin_delay, ns)
             self._ask(Asked(text, query, then))
+        elif first == "slack":
+            op = self.session.cursor
+            if rest.strip():
+                op = parse_count(rest.strip())
+            there = moved(self.desk.index, self.session, GOTO(op=op))
+            query = BOUND.query(there, BOUND.args())
+            self._ask(Asked(text, query, self._begin_slack))
         elif first == "race":
             number = parse_count(rest.strip())
             query = HAZARDS.query(self.session, HAZARDS.args())
@@ -621,6 +633,10 @@ class CommandScreen(Screen[None], inherit_bindings=False):
     def _begin_race(self, number: int, findings: Findings) -> None:
         """Try out the race of that number."""
         self._begin_proof(race_of(findings, number))
+
+    def _begin_slack(self, bound: Bound) -> None:
+        """Run again with an op held back for as long as its slack says."""
+        self._begin_proof(slack_of(bound))
 
     def _begin_delay(self, ns: float, bound: Bound) -> None:
         """Run again with an op held back, of which the slack is known."""
@@ -722,6 +738,15 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             self.say(f"error: {error}")
         else:
             then(replay)
+
+
+def _way_of(found: Diagnosis) -> Way | None:
+    """To prove the first finding that a re-run can prove; None: there is none."""
+    for number, finding in enumerate(found, 1):
+        claimed = claimed_by(found, finding)
+        if claimed:
+            return Way("prove", f"proves {number}", PROVE(what=claimed))
+    return None
 
 
 def _opened(path: Path) -> ReplaySession:

@@ -33,3 +33,10 @@ def test_the_component_of_an_op_is_told_in_full() -> None:
     for op in ops_of(details(0).index, "sip0.cube0.pe4.pe_dma"):
         text = "".join(line[9:] for line in details(op).lines[:2])
         assert text.startswith("sip0.cube0.pe4.pe_dma, lane")
+
+
+def test_names_of_parameters_are_not_cut_beside_short_values() -> None:
+    """They were ``out_ad…`` and ``dst_ad…``, beside 20 blank columns."""
+    lines = details(16, height=60).lines
+    for name in ("out_addr", "out_nbytes", "src_a_addr", "dst_addr"):
+        assert any(line.startswith(f" {name} ") for line in lines), name

@@ -120,6 +120,12 @@ def show(bench: PaneBench, view: str) -> None:
         bench.send(ChangeView(1))
 
 
+def claimed(bench: PaneBench) -> str | None:
+    """What the picked row claims."""
+    found: str | None = bench.pane.claimed(bench.state, bench.frame, bench.answers)
+    return found
+
+
 def session_on(bench: PaneBench) -> ReplaySession:
     """A session at the pane's cursor."""
     session = ReplaySession(bench.index.trace)
@@ -291,6 +297,16 @@ def test_enter_on_a_step_of_the_critical_path_goes_to_its_op() -> None:
     assert bench.lines[row].startswith(">")
     bench.send(Enter())
     assert bench.effects == (Do(GOTO(op=step.op)),)
+
+
+def test_a_step_of_the_critical_path_claims_that_its_op_has_no_slack() -> None:
+    bench = stats("critical path", width=160)
+    path = session_on(bench).critical_path(500)
+    step = next(step for step in path.steps if step.what == "gemm")
+    row = next(i for i, text in enumerate(bench.lines) if f" op {step.op:,} " in text)
+    assert claimed(bench) is None  # the title
+    bench.send(Scroll(row))
+    assert claimed(bench) == f"slack {step.op}"
 
 
 def test_a_click_on_a_step_of_the_critical_path_goes_to_its_op() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,6 +11,7 @@ from bench import TRACES, PaneBench, component_of, ops_of
 from screens import MAXIMISED, PLACES, SIZES, cut, on_screen, title_on_screen
 
 from kernbench.replay.commands import CRITICAL, GOTO, TIME, answer
+from kernbench.replay.commands import HAZARDS as FOUND_HAZARDS
 from kernbench.replay.index import Index
 from kernbench.replay.inner_commands import (
     CELLS,
@@ -20,6 +22,7 @@ from kernbench.replay.inner_commands import (
     SUMMARY,
     TRAFFIC,
 )
+from kernbench.replay.races.findings import Findings
 from kernbench.replay.time.op_classes import CLASSES
 from kernbench.replay.time.timeline import RowKey
 from kernbench.trace import Trace
@@ -906,3 +909,37 @@ def test_the_name_of_a_slice_that_began_out_of_view_stays_in_view(matmul):
         bench.send(FitBetween(t0, t0 + 60))
         row = rows_of(bench)["pe0.gemm"]
         assert row[LABEL:].startswith("GEMM 0,0,0 254 ns")
+
+
+# -- what P proves -----------------------------------------------------------------
+
+
+def claimed(bench: PaneBench) -> str | None:
+    """What the pane claims, as one would type it to prove it."""
+    found: str | None = bench.pane.claimed(bench.state, bench.frame, bench.answers)
+    return found
+
+
+def test_on_the_critical_path_the_slack_of_the_op_is_claimed(matmul):
+    bench = timeline(matmul, 79, height=20)
+    assert claimed(bench) is None
+    show(bench, CRITICAL_VIEW)
+    assert claimed(bench) == "slack 79"
+    bench.goto(-1)
+    assert claimed(bench) is None
+
+
+def test_among_hazards_the_race_next_to_the_cursor_is_claimed():
+    bench = PaneBench(TimelinePane, "fault_missing_wait", 3, 80, 20)
+    assert claimed(bench) is None
+    show(bench, HAZARDS)
+    (found,) = bench.answers.of(FOUND_HAZARDS.ask()).rows
+    assert claimed(bench) == "race 1"
+    far = replace(found.op, op=1000)
+    other = replace(found, op=far, other=far, pairs=())
+    bench.answers.asked[FOUND_HAZARDS.ask()] = Findings((other, found), "", False)
+    assert claimed(bench) == "race 2"
+    bench.goto(found.op.op)
+    assert claimed(bench) == "race 2"
+    bench.answers.asked[FOUND_HAZARDS.ask()] = Findings((), "", True)
+    assert claimed(bench) is None
