@@ -213,7 +213,9 @@ ACTIONS: tuple[Action, ...] = (
         ToPane(Pin()),
     ),
     _program("yank", "y", "copy the pane as text", Own("yank")),
-    _program("shell", "!", "copy the shell command of what was done", Own("shell")),
+    _program(
+        "shell", "!", "copy the shell command of what the pane shows", Own("shell")
+    ),
     _program("reload", "R", "read the file again, keep the cursor", Own("reload")),
     _program("redraw", "ctrl+l", "redraw the screen", Own("redraw")),
     _program("suspend", "ctrl+z", "suspend; fg comes back", Own("suspend")),

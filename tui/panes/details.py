@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 
 from kernbench.replay.answers import OpDetails, Source
+from kernbench.replay.command import Call
 from kernbench.replay.commands import OP, SOURCE
 from kernbench.replay.index import Index
 from kernbench.replay.query import Query
@@ -61,6 +62,12 @@ class DetailsPane(BasePane[DetailsState]):
         if isinstance(event, Scroll):
             return Change(DetailsState(max(state.top + event.by, 0)))
         return Change(state)
+
+    def question(
+        self, state: DetailsState, frame: Frame, answers: Answers
+    ) -> Call | None:
+        """All that is recorded of the op."""
+        return OP() if frame.cursor >= 0 else None
 
     def queries(
         self, state: DetailsState, frame: Frame, answers: Answers

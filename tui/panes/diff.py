@@ -13,7 +13,17 @@ from textwrap import wrap
 from typing import Any, TypeAlias
 
 from kernbench.replay.answers import Source
-from kernbench.replay.commands import BLAME, GOTO, HAZARDS, OUTPUTS, SOURCE, VERIFY
+from kernbench.replay.command import Call
+from kernbench.replay.commands import (
+    BLAME,
+    DIFF,
+    GOTO,
+    HAZARDS,
+    OUTPUTS,
+    SOURCE,
+    VERIFY,
+)
+from kernbench.replay.commands import DIVERGENCE as OF_DIVERGENCE
 from kernbench.replay.data.blame import Blame
 from kernbench.replay.data.grids import cell_name
 from kernbench.replay.data.outputs import OutputRow, Outputs
@@ -434,6 +444,18 @@ class DiffPane(BasePane[DiffState]):
         return Window(frame.width, frame.height - above, _look(found), maps)
 
     # -- queries --------------------------------------------------------------
+
+    def question(self, state: DiffState, frame: Frame, answers: Answers) -> Call | None:
+        """The comparison that is shown, or the list."""
+        mode = self._mode(state)
+        if mode == HAZARD_LIST:
+            return HAZARDS()
+        if mode == DIVERGENCE:
+            return OF_DIVERGENCE()
+        subject = self._subject(state, frame, answers)
+        if mode == OUTPUT_LIST or (subject is not None and subject.output):
+            return VERIFY() if subject is not None and subject.failed else OUTPUTS()
+        return DIFF() if frame.cursor >= 0 else None
 
     def queries(
         self, state: DiffState, frame: Frame, answers: Answers

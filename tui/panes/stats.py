@@ -17,8 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernbench.replay.arrays import Ints
+from kernbench.replay.command import Call
 from kernbench.replay.commands import (
     BUSIEST,
+    CRITICAL,
+    DIAGNOSE,
     ENERGY,
     FETCHES,
     GOTO,
@@ -274,6 +277,19 @@ class StatsPane(BasePane[StatsState]):
 
     # -- queries ------------------------------------------------------------------
 
+    def question(
+        self, state: StatsState, frame: Frame, answers: Answers
+    ) -> Call | None:
+        """The answer of the view; of stalls for the focus, of PEs for the call."""
+        mode = self.views[state.view]
+        if mode == STALL_VIEW:
+            _, name = self._index.ops.focus(frame.cursor, frame.level)
+            return STALLS(pe=name)
+        if mode == PES_VIEW:
+            asked = self._asked(state, frame)
+            return PES(cmd=asked[0].args.cmd) if asked else None
+        return _COMMANDS[mode]()
+
     def queries(
         self, state: StatsState, frame: Frame, answers: Answers
     ) -> tuple[Query, ...]:
@@ -517,6 +533,17 @@ class StatsPane(BasePane[StatsState]):
                 last.append(int(served.ops_of(node)[-1]))
         return max(last, default=None)
 
+
+_COMMANDS = {
+    DIAGNOSIS_VIEW: DIAGNOSE,
+    CRITICAL_VIEW: CRITICAL,
+    ROOFLINE_VIEW: ROOFLINE,
+    BUSIEST_VIEW: BUSIEST,
+    FETCHES_VIEW: FETCHES,
+    ENERGY_VIEW: ENERGY,
+    WHATIF_VIEW: WHATIF,
+}
+"""The commands that answer what views show at every op alike."""
 
 _NO_CALL: Line = [(" no kernel was launched here, so no PE called anything", "dim")]
 

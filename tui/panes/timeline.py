@@ -15,9 +15,11 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from kernbench.replay.arrays import Array, Bools, Ints
-from kernbench.replay.command import Command
+from kernbench.replay.command import Call, Command
+from kernbench.replay.commands import CRITICAL as OF_CRITICAL_PATH
 from kernbench.replay.commands import GOTO, TIME
 from kernbench.replay.commands import HAZARDS as FOUND_HAZARDS
+from kernbench.replay.commands import TIMELINE as OF_WINDOW
 from kernbench.replay.index import Index
 from kernbench.replay.inner_commands import (
     CAUSES,
@@ -570,6 +572,17 @@ class TimelinePane(BasePane[TimelineState]):
         return self._enter(state, frame, answers, _Moment(max(started, 0), begins))
 
     # -- queries -------------------------------------------------------------------
+
+    def question(
+        self, state: TimelineState, frame: Frame, answers: Answers
+    ) -> Call | None:
+        """The cells of the window, or what the view marks in them."""
+        if state.view == CRITICAL:
+            return OF_CRITICAL_PATH()
+        if state.view == HAZARDS:
+            return FOUND_HAZARDS()
+        t0, t1 = state.window
+        return OF_WINDOW(t0=round(max(t0, 0.0), 3), t1=round(t1, 3))
 
     def queries(
         self, state: TimelineState, frame: Frame, answers: Answers
