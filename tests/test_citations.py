@@ -124,6 +124,7 @@ def sources() -> list[Path]:
     return [file for file in found if file != Path(__file__)]
 
 
+@pytest.mark.slow
 def test_every_citation_resolves():
     wrong = [c for file in sources() for c in citations(file) if c.problem]
     assert not wrong, "\n" + "\n".join(map(str, wrong))

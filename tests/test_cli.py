@@ -67,6 +67,7 @@ def test_wrong_data_exits_1(tmp_path):
     assert end["error"] == "VerificationError: x differ from their references"
 
 
+@pytest.mark.slow
 def test_two_runs_of_one_command_give_the_same_bytes(tmp_path):
     first, second = tmp_path / "1.msgpack", tmp_path / "2.msgpack"
     for path in (first, second):
@@ -121,6 +122,7 @@ def test_a_spec_field_changes_the_machine():
     )
 
 
+@pytest.mark.slow
 def test_no_data_leaves_out_the_data_only(tmp_path):
     full, bare = str(tmp_path / "full.msgpack"), str(tmp_path / "bare.msgpack")
     with_data = kernbench("run", "matmul", *SMALL, "--trace", full, "--no-verify")
@@ -263,6 +265,7 @@ def test_a_trace_that_cannot_be_written_does_not_lose_the_result(tmp_path, as_js
     assert Trace.open(out).header["bench"] == "matmul"
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_a_readable_trace_and_says_so(tmp_path):
     out = tmp_path / "out.msgpack"
     ours, theirs = pty.openpty()

@@ -165,6 +165,7 @@ def test_a_closed_pipe_ends_it_quietly(args):
     assert (run.returncode, run.stderr) == (0, b"")
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_enough_ends_a_stream_quietly(tmp_path):
     command = [sys.executable, "-m", "kernbench.cli", "trace", "ops", MATMUL, "--json"]
     run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -201,6 +202,7 @@ def test_check_of_a_cut_file_exits_1(tmp_path):
     assert "cut off" in result.output
 
 
+@pytest.mark.slow
 def test_compare_fails_where_anything_differs_or_over_its_limit_only(tmp_path):
     paths = []
     for clock in (1.0, 0.5):

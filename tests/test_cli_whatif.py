@@ -47,6 +47,7 @@ def test_a_prediction_has_the_names_that_scripts_rely_on(path):
     assert found["proved_ns"] is None
 
 
+@pytest.mark.slow
 def test_a_proof_is_what_a_run_with_that_field_gives(path):
     found = whatif(path, "pe.clock_ghz=2", "--prove")
     real = run_bench("matmul", params=SMALL, spec={"pe.clock_ghz": 2}, verify=False)
@@ -75,6 +76,7 @@ def test_a_field_that_time_does_not_depend_on_changes_nothing_and_why(path):
     assert found["why"]
 
 
+@pytest.mark.slow
 def test_without_a_field_the_largest_gain_comes_first(path):
     found = whatif(path)
     saved = [gain["end_ns"] - gain["predicted_ns"] for gain in found["gains"]]
@@ -117,6 +119,7 @@ def test_a_cut_trace_is_refused_with_the_reason(path, tmp_path):
         assert "cut" in refusal(part, *args, code=2)
 
 
+@pytest.mark.slow
 def test_a_trace_without_data_is_retimed_and_proved(path, tmp_path):
     bare = tmp_path / "bare.msgpack"
     run_bench("matmul", params=SMALL, trace=bare, data=False, verify=False)

@@ -109,6 +109,7 @@ def test_doc_prints_a_page_plainly_where_there_is_no_terminal():
     assert (result.exit_code, result.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_doc_survives_a_reader_that_has_enough():
     command = f"{sys.executable} -m kernbench.cli doc machine | head -1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=ROOT)
@@ -184,6 +185,7 @@ def test_commands_within_sentences_exist():
     assert mentioned - set(main.commands) == set()
 
 
+@pytest.mark.slow
 def test_the_script_of_the_debugger_page_succeeds(at_traces):
     (script,) = (
         block
@@ -283,6 +285,7 @@ def imports_between_rooms():
     return found
 
 
+@pytest.mark.slow
 def test_the_rooms_import_what_the_page_says():
     text = docs.page("architecture").partition("What each imports of the others:")[2]
     (_heading, block), *_ = blocks(text)
@@ -344,6 +347,7 @@ def test_a_clause_says_what_was_decided(clause):
     assert len(what.split()) >= 5
 
 
+@pytest.mark.slow
 def test_every_clause_says_where_it_lives():
     defined = names_defined()
     homeless = []

@@ -7,6 +7,7 @@ import ast
 from pathlib import Path
 
 import networkx
+import pytest
 
 ROOT = Path(__file__).parents[1]
 
@@ -34,6 +35,7 @@ def imports():
     return graph
 
 
+@pytest.mark.slow
 def test_no_module_imports_itself_by_a_detour():
     groups = networkx.strongly_connected_components(imports())
     assert [sorted(group) for group in groups if len(group) > 1] == []

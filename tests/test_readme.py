@@ -107,6 +107,7 @@ def test_each_fault_is_found_in_less_than_ten_lines():
     assert all(sum(bool(line) for line in part.splitlines()) < 10 for part in parts)
 
 
+@pytest.mark.slow
 def test_what_can_be_asked_without_a_screen_is_answered(at_traces):
     lines = commands_of(COMMANDS)
     assert len(lines) == 14
@@ -116,6 +117,7 @@ def test_what_can_be_asked_without_a_screen_is_answered(at_traces):
     assert json.loads(Path("out.json").read_text())["traceEvents"]
 
 
+@pytest.mark.slow
 def test_a_trace_is_run_again_as_it_is_shown(at_traces):
     lines = [line for line in commands_of(RUN) if "rerun" in line]
     assert len(lines) == 2
@@ -125,6 +127,7 @@ def test_a_trace_is_run_again_as_it_is_shown(at_traces):
     assert json.loads(result.stdout)["changed"] == ["pe.clock_ghz=2.0"]
 
 
+@pytest.mark.slow
 def test_an_investigation_is_a_script(at_traces, shell):
     Path("check.kb").write_text(block("assert ok verify"))
     printed = shell("kernbench-tui traces/matmul.msgpack --script check.kb")
@@ -137,6 +140,7 @@ def test_the_table_of_questions_is_that_of_the_commands():
     assert f"| question{table}" == table_of_topics()
 
 
+@pytest.mark.slow
 def test_the_first_kernel_runs_is_verified_and_leaves_a_trace(shell, tmp_path):
     text = block("from kernbench.benches import bench")
     assert len(text.splitlines()) <= 15
@@ -153,6 +157,7 @@ def test_it_is_short_and_names_every_page():
     assert [name for name in docs.pages() if f"`{name}`" not in table] == []
 
 
+@pytest.mark.slow
 def test_what_is_asked_of_the_first_trace_is_answered(shell):
     shell(block("kernbench run matmul --trace").splitlines()[0])
     lines = commands_of(section("In the debugger"))
@@ -161,6 +166,7 @@ def test_what_is_asked_of_the_first_trace_is_answered(shell):
         assert shell(line)
 
 
+@pytest.mark.slow
 def test_the_first_commands_record_a_matmul(shell):
     first, second = block("kernbench run matmul --trace").splitlines()
     assert second in shell(first)

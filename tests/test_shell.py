@@ -245,6 +245,7 @@ def test_times_of_ops_have_their_unit():
     assert head.split() == ["op", "start_ns", "end_ns", "bytes", "name", "component"]
 
 
+@pytest.mark.slow
 def test_compare_lists_by_what_was_saved_and_shows_whole_names(tmp_path):
     fast = tmp_path / "fast.msgpack"
     args = ["--set", "m=128", "k=128", "n=128", "pes=8", "--spec", "pe.clock_ghz=2"]
@@ -272,6 +273,7 @@ def run(torch):
 """
 
 
+@pytest.mark.slow
 def test_info_of_an_interrupted_run_does_not_say_that_it_is_complete(tmp_path):
     bench = tmp_path / "ends.py"
     bench.write_text(INTERRUPTED)
@@ -361,6 +363,7 @@ def test_completion_prints_what_a_shell_reads(shell):
     assert f"{shell}_complete" in script
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash here")
 def test_bash_completes_after_it_has_read_the_script(tmp_path):
     script = tmp_path / "complete.sh"

@@ -53,6 +53,7 @@ def follow(block):
     return codes
 
 
+@pytest.mark.slow
 def test_the_tutorial_goes_as_it_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     codes = [code for block in BLOCKS for code in follow(block)]
@@ -61,6 +62,7 @@ def test_the_tutorial_goes_as_it_says(tmp_path, monkeypatch):
     assert "It exits 1" in PAGE
 
 
+@pytest.mark.slow
 def test_the_claims_in_its_sentences_hold(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for block in BLOCKS:

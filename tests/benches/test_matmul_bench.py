@@ -115,6 +115,7 @@ def verify(simulate, phase2):
     return lambda bench, graph: phase2(simulate(bench, graph=graph))
 
 
+@pytest.mark.slow
 def test_on_the_whole_machine_no_pe_is_late_by_rounding(simulate, shipped, events):
     run = simulate(
         lambda torch: matmul(torch, m=64, k=16, n=64), graph=shipped, recorder=events

@@ -50,6 +50,7 @@ def hop_ns(result):
     return max(r.t_end for r in copies) - min(r.t_start for r in copies)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slot_bytes", [2048, 4096])
 def test_so_many_slots_as_it_says_keep_the_link_busy_and_one_less_does_not(
     reduced, slot_bytes
@@ -67,17 +68,20 @@ def test_so_many_slots_as_it_says_keep_the_link_busy_and_one_less_does_not(
     assert took[slots - 1] > took[slots] + first_ns
 
 
+@pytest.mark.slow
 def test_a_ring_that_is_large_enough_is_not_mentioned(reduced):
     slots = slots_said(reduced(slots=2, slot_bytes=1024))
     assert slots_said(reduced(slots=slots - 1, slot_bytes=1024)) == slots
     assert slots_said(reduced(slots=slots, slot_bytes=1024)) is None
 
 
+@pytest.mark.slow
 def test_a_payload_that_fits_the_ring_is_not_mentioned(reduced):
     assert slots_said(reduced(n_elem=1024, slots=2, slot_bytes=1024)) is None
     assert slots_said(reduced(n_elem=1025, slots=2, slot_bytes=1024)) is not None
 
 
+@pytest.mark.slow
 def test_it_is_said_once_of_all_rings(reduced):
     spec = SMALL | {"cube_mesh.h": 2}
     result = reduced(slots=2, slot_bytes=1024, spec=spec)

@@ -35,6 +35,7 @@ def test_a_small_array_stays_where_it_is():
     assert paged(array) is array
 
 
+@pytest.mark.slow
 def test_a_large_array_takes_no_memory_that_the_system_could_not_drop():
     array = np.ones(64 * MIB, np.uint8)
     before = written_mib()

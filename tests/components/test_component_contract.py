@@ -222,6 +222,7 @@ def test_makes_no_record_without_a_logger_and_takes_as_long(crowd):
     assert silent.engine.env.now == crowd().engine.env.now
 
 
+@pytest.mark.slow
 def test_only_the_hooks_of_the_base_and_record_copy_of_the_ipcq_write_the_op_log():
     writers = set()
     for path in Path(kernbench.__file__).parent.rglob("*.py"):

@@ -39,6 +39,7 @@ def three():
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", FEW)
 def test_every_answer_about_a_random_program_is_right(seed, three):
     assert not wrong(three[seed])

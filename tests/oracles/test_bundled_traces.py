@@ -27,6 +27,7 @@ def wrong(name, folder):
     return [text[:400] for text in tally.found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_every_answer_about_a_small_one_is_right(name, tmp_path):
     assert not wrong(name, tmp_path)

@@ -152,6 +152,7 @@ def run(torch):
 """
 
 
+@pytest.mark.slow
 def test_the_host_does_one_thing_after_the_other(orders):
     count = 0
     for order in orders:

@@ -48,6 +48,7 @@ def shipped(name, tmp_path, **params):
     return Case(trace, 0)
 
 
+@pytest.mark.slow
 def test_blame_of_what_was_read_early_leads_to_the_input_that_was_read(tmp_path):
     case = shipped("fault_early_credit", tmp_path)
     answer = case.ask("blame y[17,0]", len(case.recording.ops) - 1)
@@ -179,6 +180,7 @@ def run(torch):
     assert "pe1" in "".join(everything)
 
 
+@pytest.mark.slow
 def test_a_cut_has_the_credits_that_are_on_the_wire_when_it_begins(tmp_path):
     case = shipped("ccl_allreduce", tmp_path, n_elem=64)
     of_no_op = [

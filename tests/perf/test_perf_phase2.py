@@ -2,6 +2,8 @@
 
 import math
 
+import pytest
+
 from kernbench.perf import phase2
 from kernbench.replay import ReplaySession
 from kernbench.replay.data.history import History
@@ -9,6 +11,7 @@ from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.memory_store import MemoryStore
 
 
+@pytest.mark.slow
 def test_every_goal_has_a_figure():
     rows = phase2.measure(scale=0, rounds=1)
     assert len(rows) == 7

@@ -63,6 +63,7 @@ def test_every_goal_has_a_figure(monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_the_do_nothing_screen_answers_every_key(program):
     with program(tui.NOTHING) as screen:
         screen.read(30.0, 0.3, b"line 39 nothing 0")
@@ -81,6 +82,7 @@ with tui.Terminal(["-c", tui.NOTHING], (80, 24), sys.argv[1]) as screen:
 """
 
 
+@pytest.mark.slow
 def test_the_do_nothing_screen_ends_with_the_program_that_measures_it(tmp_path):
     with subprocess.Popen(
         [sys.executable, "-c", MEASURES, str(tmp_path)],
@@ -107,6 +109,7 @@ def _runs(pid):
     return stat.rpartition(")")[2].split()[0] != "Z"
 
 
+@pytest.mark.slow
 def test_a_key_that_makes_no_byte_takes_no_time(program):
     with program(
         "import tty; tty.setraw(0); print('raw', flush=True); input()"
@@ -126,6 +129,7 @@ while sys.stdin.read(1):
 """
 
 
+@pytest.mark.slow
 def test_a_key_that_is_answered_late_is_measured_up_to_its_answer(program):
     with program(LATE) as late:
         late.read(30.0, 0.1, b"raw")
@@ -136,6 +140,7 @@ def test_a_key_that_is_answered_late_is_measured_up_to_its_answer(program):
         assert late.data.endswith(b"an answer\n")
 
 
+@pytest.mark.slow
 def test_a_key_that_is_answered_without_end_is_left_to_itself(program, monkeypatch):
     monkeypatch.setattr(tui, "MOST_S", 0.5)
     with program(LATE.replace("while sys.stdin.read(1):", "while True:")) as endless:

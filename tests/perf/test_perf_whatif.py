@@ -75,12 +75,14 @@ def test_nodes_and_links_are_the_graph(unchanged, field, value):
     assert after(field, value).graph != unchanged.graph
 
 
+@pytest.mark.slow
 def test_ops_and_their_ways_are_the_program():
     bench = "mlp_tp"
     tiles = run_case(Case(bench, "cube.ucie.connections_per_side", 0.5, 2))
     assert tiles.program != run_case(Case(bench)).program
 
 
+@pytest.mark.slow
 def test_energy_takes_no_time(unchanged):
     energy = [
         path for path, _ in leaf_types(TopologySpec) if path.startswith("energy.")

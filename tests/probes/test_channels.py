@@ -105,6 +105,7 @@ def test_a_mesh_without_a_hole_routes_in_no_circle():
     assert "no cycle" in report.as_text()
 
 
+@pytest.mark.slow
 def test_probe_prints_the_cycles_and_what_the_model_cannot_show(one_cube):
     text = probe(one_cube).as_text()
     assert "14 links in sip0.cube0: r0c1 > " in text

@@ -90,6 +90,7 @@ def test_every_family_is_there_at_every_size(report):
     assert report.omitted == ()
 
 
+@pytest.mark.slow
 def test_formula_and_simulation_agree_on_the_shipped_machine(report):
     assert report.ok, report.as_text()
 
@@ -172,6 +173,7 @@ def test_all_channels_work_whatever_the_interleave(layout_cache, interleave):
         assert least * CHANNELS_GBS < row.bandwidth_gbs < CHANNELS_GBS
 
 
+@pytest.mark.slow
 def test_slow_channels_are_the_bottleneck(layout_cache):
     slow = build_topology(small_spec({"hbm": HbmSpec(channel_bw_gbs=4)}), layout_cache)
     row = pick(probe(slow), "own slice", "read", 1 << 20)
@@ -236,6 +238,7 @@ def test_what_a_machine_lacks_is_left_out_with_a_word(layout_cache):
     assert "left out: other SIP (one SIP)" in report.as_text()
 
 
+@pytest.mark.slow
 def test_a_component_that_departs_from_the_spec_is_found(layout_cache):
     spec = small_spec()
     slow = ComponentSpec("test_probe:SlowHbm")
@@ -246,6 +249,7 @@ def test_a_component_that_departs_from_the_spec_is_found(layout_cache):
     assert "differ in host to HBM write of 4096" in report.as_text()
 
 
+@pytest.mark.slow
 def test_probe_exits_0_with_a_table_where_all_agree(tmp_path):
     machine = tmp_path / "one.yaml"
     machine.write_text("system: {sips: {count: 1}}\nsip: {cube_mesh: {w: 1, h: 1}}\n")
@@ -255,6 +259,7 @@ def test_probe_exits_0_with_a_table_where_all_agree(tmp_path):
     assert "DIFFERS" not in result.output
 
 
+@pytest.mark.slow
 def test_probe_and_info_take_fields_as_a_run_does():
     one = ["--spec", "sips.count=1", "cube_mesh.w=1", "cube_mesh.h=1"]
     result = kernbench("probe", *one, "router.overhead_ns=3", "--json")
@@ -268,6 +273,7 @@ def test_probe_and_info_take_fields_as_a_run_does():
     assert kernbench("info", "--topology", "--spec", "pes=1").exit_code == 2
 
 
+@pytest.mark.slow
 def test_probe_exits_1_and_says_where_they_differ(tmp_path):
     machine = tmp_path / "slow.yaml"
     machine.write_text(

@@ -92,6 +92,7 @@ def test_an_op_that_takes_longer_is_named_with_both_times(logged):
     assert (line.what, line.a, line.b, line.change) == ("kernel.py:2", 10, 14, "+40.0%")
 
 
+@pytest.mark.slow
 @given(
     steps=st.lists(
         st.tuples(

@@ -242,6 +242,7 @@ def test_the_cause_of_a_stage_that_nothing_held_is_the_stage_before(session):
     assert session.to_cause() == stages[stages.index(op) - 1]
 
 
+@pytest.mark.slow
 def test_the_effect_of_a_stage_is_the_next_one_or_what_went_on_earlier(session):
     later = 0
     for op, record in enumerate(session.trace.ops):

@@ -177,6 +177,7 @@ def test_the_next_stop_is_the_nearest_of_all(ops, cursor, forward):
         ]
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_a_watch_stops_where_an_access_overlaps(data):

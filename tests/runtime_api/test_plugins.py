@@ -88,6 +88,7 @@ def test_a_class_is_looked_up_without_asking_the_module(tmp_path):
         component_class("asked:Gone")
 
 
+@pytest.mark.slow
 def test_a_plugin_is_named_by_its_file_and_stands_in_the_trace(tmp_path, machine):
     plugin = tmp_path / "slow_models.py"
     plugin.write_text(SLOW_GEMM)

@@ -82,6 +82,7 @@ def test_numbers_that_another_machine_has_rounded_otherwise_move_no_time(folder)
     assert Trace.open(path).end_ns < trace.end_ns
 
 
+@pytest.mark.slow
 def test_a_bundled_trace_can_be_proved():
     trace = TRACES / "matmul.msgpack"
     result = kernbench("trace", "bound", trace, "--op", 40, "--prove", "--json")
@@ -97,6 +98,7 @@ def test_another_source_is_refused_unless_it_may_be(folder):
     Proofs(trace, folder, any_source=True).run({"pe.clock_ghz": 2.0})
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_otherwise_than_the_recorded_one_proves_nothing(folder):
     end = run_bench("matmul", params=SMALL).end_ns
     run_bench("matmul", params=SMALL, max_ns=end, trace="base.msgpack")
@@ -122,6 +124,7 @@ def kernbench(*args):
     return CliRunner().invoke(main, list(map(str, args)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", [3, 5])
 def test_the_slack_of_an_op_is_proved_by_a_command(folder, op):
     trace = recorded(folder, BESIDE)
@@ -134,6 +137,7 @@ def test_the_slack_of_an_op_is_proved_by_a_command(folder, op):
     assert (slack > 0) == (found["within"]["delay_ns"] > 0)
 
 
+@pytest.mark.slow
 def test_a_proof_leaves_no_file_behind(folder, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(folder / "tmp"))
     (folder / "tmp").mkdir()

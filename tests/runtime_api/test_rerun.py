@@ -122,6 +122,7 @@ def test_whatever_a_run_was_given_is_given_again(tmp_path, new, options):
     assert new.read_bytes() == path.read_bytes()
 
 
+@pytest.mark.slow
 def test_the_collectives_are_those_of_the_trace(tmp_path, new):
     ccl = tmp_path / "ccl.yaml"
     shipped = Path(run_bench.__code__.co_filename).parents[1] / "configs" / "ccl.yaml"
@@ -157,6 +158,7 @@ def test_parameters_that_are_tuples_come_back(tmp_path, new):
     assert rerun(path, new).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("unseeded", "says"),
     [
@@ -215,6 +217,7 @@ def test_other_code_is_said_before_any_talk_of_what_differs(matmul, new):
 # -- an op is held back ----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_delay_on_the_critical_path_moves_the_end_by_as_much(one_pe, new):
     path = one_pe(CHAIN)
     before = Trace.open(path)
@@ -232,6 +235,7 @@ def test_a_delay_on_the_critical_path_moves_the_end_by_as_much(one_pe, new):
         ]
 
 
+@pytest.mark.slow
 def test_a_delay_within_the_slack_moves_nothing_else(one_pe, new):
     path = one_pe(BESIDE)
     before = Trace.open(path)
@@ -267,6 +271,7 @@ def test_delays_add_up_over_ops_and_over_reruns(one_pe, new, tmp_path):
     assert [delay["ns"] for delay in changed["delays"]] == [115.0, 20.0]
 
 
+@pytest.mark.slow
 def test_each_piece_of_a_call_is_an_op_of_its_own(tmp_path, new):
     file = tmp_path / "pieces.py"
     file.write_text(
@@ -293,6 +298,7 @@ def test_each_piece_of_a_call_is_an_op_of_its_own(tmp_path, new):
     assert any("HBM slice 3 of cube 0 of SIP 0" in change for change in changes)
 
 
+@pytest.mark.slow
 def test_messages_between_pes_are_held_back(tmp_path, new):
     path = tmp_path / "recorded.msgpack"
     run_bench("ccl_allreduce", params={"n_elem": 64, "sips": 1}, trace=path)
@@ -312,6 +318,7 @@ def test_messages_between_pes_are_held_back(tmp_path, new):
         assert held[0].params["src_addr"] == before.ops[op].params["src_addr"]
 
 
+@pytest.mark.slow
 def test_a_tile_is_named_by_its_stage_and_index(tmp_path, new):
     path = tmp_path / "recorded.msgpack"
     params = {"m": 128, "k": 128, "n": 128, "pes": 8}
@@ -476,6 +483,7 @@ def test_a_bench_is_looked_for_by_the_name_that_it_had(
     )
 
 
+@pytest.mark.slow
 def test_plugins_are_given_again_and_have_to_be_the_same(tmp_path, new):
     plugin = tmp_path / "slow_maths.py"
     plugin.write_text(

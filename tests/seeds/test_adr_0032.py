@@ -300,6 +300,7 @@ def test_d1_in_the_end_the_pe0_of_every_cube_holds_the_global_sum(reduced):
     assert reduced.report.ok
 
 
+@pytest.mark.slow
 def test_d1_one_kernel_of_three_kinds_that_differ_in_phase_3_alone(over_four):
     assert len({frozenset(run.inside(0)) for run in over_four.values()}) == 1
     assert len({tuple(run.across()) for run in over_four.values()}) == 3

@@ -412,6 +412,7 @@ def test_d5_other_texts_are_no_names(code):
     assert names_made(code) == []
 
 
+@pytest.mark.slow
 def test_d5_names_of_nodes_are_made_in_the_router_only():
     made = []
     for folder in ("kernbench", "tui"):
@@ -577,6 +578,7 @@ def one_cube_with_m_cpu(layout_cache, model):
     return build_topology(spec, layout_cache)
 
 
+@pytest.mark.slow
 def test_d6_the_probe_has_the_m_cpu_itself_move_bytes(layout_cache):
     report = probe(one_cube_with_m_cpu(layout_cache, LateMCpu))
     rows = [row for row in report.rows if row.family == "m_cpu to HBM"]
@@ -592,6 +594,7 @@ class OnlyLaunches(MCpu):
     serves = (LaunchMsg,)
 
 
+@pytest.mark.slow
 def test_d6_the_probe_leaves_out_what_an_m_cpu_does_not_serve(layout_cache):
     report = probe(one_cube_with_m_cpu(layout_cache, OnlyLaunches))
     assert "m_cpu to HBM" not in {row.family for row in report.rows}

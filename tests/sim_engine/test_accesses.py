@@ -213,6 +213,7 @@ def rows(columns):
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(messages=st.lists(MESSAGES, max_size=12))
 def test_the_columns_of_a_trace_are_the_accesses_of_its_ops(messages, tmp_path_factory):

@@ -264,6 +264,7 @@ def test_every_call_has_a_number_of_its_own(run):
     assert awaited <= set(numbers)
 
 
+@pytest.mark.slow
 def test_two_runs_record_the_same(simulate, events):
     def recorded(recorder):
         simulate(mixed_bench, recorder=recorder)

@@ -148,6 +148,7 @@ def test_processes_beside_the_machine_change_no_byte(four, tmp_path, seed):
     )
 
 
+@pytest.mark.slow
 def test_every_record_is_made_in_the_turn_of_its_node(four, small, monkeypatch):
     """But that of a copy between PEs, which is the sender's."""
     seen = Counter()
@@ -282,6 +283,7 @@ def test_a_launch_that_comes_later_is_the_same_launch_later(four, seed, pause, r
     assert sum(len(records) for _, records in at_once) > 10
 
 
+@pytest.mark.slow
 def test_all_instants_are_whole_ticks_whatever_the_numbers_of_the_machine(four):
     for seed in range(8):
         engine = GraphEngine(four)

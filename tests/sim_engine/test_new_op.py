@@ -252,6 +252,7 @@ def names_in(path):
             yield path.name, node.value
 
 
+@pytest.mark.slow
 def test_no_op_is_named_outside_its_row():
     found = set()
     for room in HOUSE:

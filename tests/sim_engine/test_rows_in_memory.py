@@ -26,6 +26,7 @@ ROWS = some_rows(
 WRITES = st.lists(ROWS, max_size=8)
 
 
+@pytest.mark.slow
 @given(WRITES, ROWS, st.booleans())
 def test_a_store_holds_what_was_written_to_each_byte(writes, wanted, is_filled):
     store = MemoryStore()

@@ -72,6 +72,7 @@ def test_what_a_folder_has_of_the_space_counts(space_file):
     assert not {row.key for row in more} & {row.key for row in first}
 
 
+@pytest.mark.slow
 def test_a_space_with_fewer_points_ends(space_file):
     space = read_space(space_file("bench: matmul\nset: {m: [1, 2, 3], dtype: [f16]}"))
     _, rows = asked(space, 10)

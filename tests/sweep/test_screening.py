@@ -52,6 +52,7 @@ def test_the_best_are_those_that_running_all_finds(screened):
     assert set(best) == set(sorted(ran, key=ran.get)[:4])
 
 
+@pytest.mark.slow
 def test_there_is_a_run_for_each_program_and_each_structure(screened):
     text = CLOCKS.replace("m: 64", "m: [32, 64]")
     text += "seed: [0, 1]\n"
@@ -62,6 +63,7 @@ def test_there_is_a_run_for_each_program_and_each_structure(screened):
     assert len(best) == 3
 
 
+@pytest.mark.slow
 def test_points_are_predicted_from_one_that_ends_well(screened):
     text = CLOCKS.replace("pcie_bw_gbs: [16,", "pcie_bw_gbs: [-1, 16,")
     screening, points, best = screened(text, 4)

@@ -43,6 +43,7 @@ def by_n(out):
     return {line["set"]["n"]: line for line in lines(out / "points.jsonl")}
 
 
+@pytest.mark.slow
 def test_a_sweep_has_the_results_of_single_runs(space_file, tmp_path):
     out = tmp_path / "out"
     done = run(space_file(), "-o", out, "--jobs", 2)
@@ -93,6 +94,7 @@ def test_a_wider_space_uses_what_a_narrow_one_had(marked, tmp_path):
     assert "5 points; 5 of them were there before" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_costs_only_its_point(marked, tmp_path):
     out = tmp_path / "out"
     done = run(marked(", die: 3"), "-o", out, "--jobs", 2)

@@ -135,6 +135,7 @@ def swept(tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_the_front_and_its_commands_are_shown(swept):
     result = kernbench("sweep", "show", swept)
     assert result.exit_code == 0, result.stderr

@@ -19,9 +19,12 @@ from mutants import (
 )
 from recordings import record_all
 
+from kernbench.common.dtypes import DTYPES
+from kernbench.common.progress import no_progress
 from kernbench.common.texts import LONGEST
 from kernbench.errors import KernbenchError, TraceFormatError
 from kernbench.replay import ReplaySession
+from kernbench.replay.index import Index
 from kernbench.replay.plain import as_data
 from kernbench.replay.text import grid_text
 from kernbench.runtime_api import run_bench
@@ -208,6 +211,9 @@ def test_a_trace_without_ops_answers(damaged):
             answered.append(line)
     assert "info" in answered
     assert len(trace.ops) == 0
+    output = trace.expects[0].tensor
+    compared = Index(trace).grids.compared(-1, output, no_progress)
+    assert compared.row_elements == 16
 
 
 def test_without_anything_that_happened_nothing_can_be_faster(damaged):
@@ -496,6 +502,7 @@ def with_schema_of(frames, row, other):
     return True
 
 
+@pytest.mark.slow
 def test_an_op_of_a_move_that_says_it_is_a_tile_is_re_timed(tiles, tmp_path):
     seen = set()
     (ops,) = (frame for frame in frames_of(tiles) if frame[0] == "ops")
@@ -522,3 +529,19 @@ def test_a_run_that_took_no_time_cannot_end_sooner(damaged):
 
     found = ReplaySession(damaged(change)).run_line("diagnose")
     assert not any("sooner" in row.title for row in found)
+
+
+def test_a_tensor_without_axes_goes_by_its_name(damaged):
+    def change(frames):
+        sizes = np.array([row.itemsize for row in DTYPES.values()])
+        for frame in frames:
+            if frame[0] == "alloc":
+                dtypes, _ = values_of(frame, frame[1], "dtype")
+                for name, values in (("rank", 0 * dtypes), ("nbytes", sizes[dtypes])):
+                    before, entry = values_of(frame, frame[1], name)
+                    store(frame, entry, values.astype(before.dtype))
+
+    trace = damaged(change)
+    assert {shard.shape for shard in trace.allocs} == {()}
+    names = Index(trace).slices.names.of(np.arange(len(trace.ops)))
+    assert {"x", "y"} <= set(names)

@@ -125,6 +125,7 @@ def large(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_the_first_that_waited_are_those_that_name_it(large):
     trace = Trace.open(large)
     waited = [(dep, row) for row in range(2000) for dep in trace.deps(row).tolist()]
@@ -134,6 +135,7 @@ def test_the_first_that_waited_are_those_that_name_it(large):
         assert [later for later in trace.effects(row) if later < 2000] == known
 
 
+@pytest.mark.slow
 def test_a_step_keeps_little_of_the_logs_in_memory(large):
     session = ReplaySession(Trace.open(large))
     tracemalloc.start()

@@ -126,6 +126,7 @@ def test_a_flush_cut_off_in_the_middle_leaves_the_tail(tmp_path, path, partial):
         assert everything(Trace.open(copy)) == whole
 
 
+@pytest.mark.slow
 def test_rows_are_kept_even_if_nothing_more_happens(path, partial):
     writer = begun(path)
     record_ops(writer)

@@ -115,6 +115,7 @@ def test_a_file_that_cannot_be_made_is_one_error(tmp_path):
 # -- the reader's side ------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_file_cut_at_any_byte_opens_up_to_its_last_whole_frame(tmp_path):
     plain = tmp_path / "plain.msgpack"
     record_all(TraceWriter(plain), None, kinds=2)
@@ -133,6 +134,7 @@ def test_a_file_cut_at_any_byte_opens_up_to_its_last_whole_frame(tmp_path):
             touch(trace)
 
 
+@pytest.mark.slow
 def test_a_flipped_byte_is_never_more_than_a_damaged_frame(demo):
     path = demo[0]
     data = path.read_bytes()
@@ -166,6 +168,7 @@ def test_a_damaged_body_is_skipped_and_named(plain):
     assert len(trace.waits_of(1)) == 2
 
 
+@pytest.mark.slow
 def test_rows_are_counted_anew_past_a_damaged_chunk(tmp_path):
     path = tmp_path / "x.msgpack"
     writer = TraceWriter(path)
@@ -319,6 +322,7 @@ def test_without_a_machine_strings_stand_in_for_nodes(plain):
     assert trace.spec == {}
 
 
+@pytest.mark.slow
 def test_reading_imports_no_simulator():
     code = (
         "import sys, kernbench.trace; "

@@ -214,6 +214,7 @@ def test_many_references_are_frames_of_one_write(tmp_path):
     assert len(disk.write_sizes) == 3  # header, tensors, references
 
 
+@pytest.mark.slow
 def test_a_log_of_many_chunks_is_one_log(tmp_path, small):
     writer = TraceWriter(tmp_path / "x.msgpack")
     writer.begin({}, small)

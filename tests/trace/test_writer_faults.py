@@ -118,6 +118,7 @@ def test_what_a_killed_run_left_is_kept_beside(tmp_path, path):
 # -- disks ------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_quota_stops_the_recording_and_the_ops_can_still_be_read_back(path):
     limit = 300_000
     run = subprocess.run(
@@ -146,6 +147,7 @@ def test_a_file_closed_behind_the_writer_is_an_error_and_not_silence(path):
     assert touch(Trace.open(path)).damaged == []
 
 
+@pytest.mark.slow
 def test_the_ops_of_a_cut_recording_are_those_of_a_whole_one(tmp_path, path):
     whole = TraceWriter(tmp_path / "whole.msgpack")
     record_ops(whole, repeat=225, step=5.0)

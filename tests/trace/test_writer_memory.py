@@ -21,6 +21,7 @@ def record(logger, start, stop):
         logger.record_end(i + 0.5, "n", msg)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("few", "many"),
     [(2_000, 8_000), pytest.param(10_000, 100_000, marks=pytest.mark.soak)],

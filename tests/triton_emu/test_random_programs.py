@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import hypothesis.strategies as st
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 
 from kernbench.replay import ReplaySession
@@ -144,6 +145,7 @@ def execute(graph, n, program, await_all=False, recorder=None):
     return engine, executor
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(n=st.sampled_from([4, 64]), program=st.lists(steps, max_size=30))
 @example(n=64, program=OVER_A_LOAD)
@@ -154,6 +156,7 @@ def test_phase_2_gives_what_program_order_means(one_cube, n, program):
         assert all(held < position for held in record.dependency_ids)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(n=st.sampled_from([4, 64]), program=st.lists(steps, max_size=20))
 def test_no_hazard_is_found_where_every_call_is_awaited(

@@ -82,6 +82,7 @@ RUNS = st.lists(st.tuples(TEXTS, st.sampled_from(STYLES)), max_size=3)
 FRAMES = st.builds(Frame, st.integers(0, 5), st.integers(0, HEIGHT - 1), RUNS)
 
 
+@pytest.mark.slow
 @given(st.lists(FRAMES, max_size=8))
 def test_differences_look_like_whole_frames(frames: list[Frame]) -> None:
     cells = ScreenDiff()

@@ -354,6 +354,7 @@ async def test_other_answers_open_a_page_that_escape_leaves(drive, as_text_of) -
 WITHOUT_ARGUMENTS = [c.name for c in listed() if not c.usage or c.usage[0] == "["]
 
 
+@pytest.mark.slow
 async def test_every_command_without_arguments_can_be_asked(
     session, drive, as_text_of
 ) -> None:
@@ -415,6 +416,7 @@ async def test_nothing_is_animated(drive) -> None:
 # -- damaged files --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "ops"), [(0.5, 0), (0.93, 152)])
 async def test_a_cut_file_opens_and_says_so(
     share, ops, trace_path, tmp_path, as_text_of

@@ -304,6 +304,7 @@ def test_what_the_screen_itself_waits_for_is_computed_though_no_pane_asks(
         assert stalls.ended.wait(10)
 
 
+@pytest.mark.slow
 def test_rows_that_are_not_shown_any_more_are_not_looked_up(desk_bench) -> None:
     bench = desk_bench("mlp_tp", 160, LARGE)
     bench.settle()

@@ -192,6 +192,7 @@ def stood_as(made: DeskBench, bench: DeskBench) -> DeskBench:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("size", SIZES)
 def test_it_shows_what_a_new_desk_would(seed, size, untouched, desk_bench) -> None:

@@ -135,6 +135,7 @@ async def test_the_cursor_stays_on_the_end(run: LiveRun) -> None:
         assert window[0] <= op_of(pilot).t_start <= window[1]
 
 
+@pytest.mark.slow
 async def test_moving_off_the_end_leaves_it_and_l_comes_back(run: LiveRun) -> None:
     run.record(30)
     async with following(run) as pilot:
@@ -153,6 +154,7 @@ async def test_moving_off_the_end_leaves_it_and_l_comes_back(run: LiveRun) -> No
         assert "op 79/79" in status(pilot)
 
 
+@pytest.mark.slow
 async def test_cursor_and_marks_stay_on_their_ops(run: LiveRun) -> None:
     # Ops are recorded as they complete: some that come in later began before these.
     run.record(60)

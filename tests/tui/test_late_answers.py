@@ -88,6 +88,7 @@ async def test_an_answer_is_drawn_when_it_ends_by_no_timer(
         assert pane_of(pilot, ROUTE_PANE).text != before
 
 
+@pytest.mark.slow
 async def test_answers_that_soon_follow_each_other_are_shown_together(
     drive, monkeypatch, session
 ) -> None:
@@ -334,6 +335,7 @@ async def test_what_still_computes_is_cancelled_when_the_screen_ends(drive) -> N
         assert verify.ended.wait(10)
 
 
+@pytest.mark.slow
 async def test_an_answer_that_comes_as_the_screen_goes_leaves_no_error(
     drive, caplog
 ) -> None:

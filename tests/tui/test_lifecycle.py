@@ -44,6 +44,7 @@ def test_a_signal_restores_the_terminal(
         assert terminal.restored()
 
 
+@pytest.mark.slow
 def test_q_restores_the_terminal(trace_path: Path, tmp_path: Path) -> None:
     with opened(trace_path, "--op", 0, state=tmp_path) as terminal:
         terminal.until(READY)
@@ -220,6 +221,7 @@ def test_free_memory_is_given_back_with_the_garbage(monkeypatch) -> None:
     assert trimmed.acquire(timeout=10)
 
 
+@pytest.mark.slow
 def test_a_timer_looks_whether_garbage_is_to_be_collected(
     trace_path: Path, tmp_path: Path
 ) -> None:

@@ -56,6 +56,7 @@ async def until_ended(pilot) -> None:
 # -- progress ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_the_first_frame_is_there_before_the_file_is_read(
     trace_path, as_text_of
 ) -> None:
@@ -241,6 +242,7 @@ def test_demo_opens_a_bundled_trace(tmp_path: Path) -> None:
         terminal.until("kernbench matmul.msgpack  op 16/151")
 
 
+@pytest.mark.slow
 def test_a_truncated_file_opens_up_to_its_last_good_frame(
     trace_path: Path, tmp_path: Path
 ) -> None:
@@ -277,6 +279,7 @@ def test_a_bad_file_ends_in_one_line_before_the_screen_is_taken(
         assert b"\x1b" not in terminal.raw
 
 
+@pytest.mark.slow
 def test_what_goes_wrong_later_is_one_line_too(
     trace_path: Path, tmp_path: Path
 ) -> None:

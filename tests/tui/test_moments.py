@@ -65,6 +65,7 @@ async def test_diff_asked_in_a_busy_lane_is_of_the_op_it_was_asked_at(
         assert "op 40 " in await until_read(pilot)
 
 
+@pytest.mark.slow
 async def test_no_thread_sees_a_cursor_that_nobody_moved(session, drive) -> None:
     """Neither while what the next keys may show is drawn ahead."""
     seen: set[int] = set()

@@ -52,6 +52,7 @@ async def test_a_click_beside_the_tabs_changes_nothing(drive) -> None:
         assert active_of(pilot) == TIMELINE
 
 
+@pytest.mark.slow
 async def test_a_click_on_a_row_of_ops_goes_there(session, drive) -> None:
     session.goto(40)
     async with drive(200, 50) as pilot:
@@ -61,6 +62,7 @@ async def test_a_click_on_a_row_of_ops_goes_there(session, drive) -> None:
         assert active_of(pilot) == OPS
 
 
+@pytest.mark.slow
 async def test_a_click_right_of_a_bar_is_counted_from_the_left_edge_of_the_pane(
     session, drive
 ) -> None:

@@ -104,6 +104,7 @@ async def test_a_view_shows_the_lines_of_its_picture_below_a_title(size, drive) 
 # -- what is drawn anew -------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_step_draws_only_the_lines_that_differ(session, drive) -> None:
     session.goto(40)
     async with drive(*LARGE) as pilot:
@@ -133,6 +134,7 @@ async def test_what_has_not_changed_is_not_drawn_again(drive) -> None:
         assert list(calls.values()) == [[]] * len(calls)
 
 
+@pytest.mark.slow
 async def test_another_active_pane_changes_the_borders_of_two_only(drive) -> None:
     async with drive(*LARGE, "2") as pilot:
         await settled(pilot)
@@ -176,6 +178,7 @@ async def test_no_color_takes_the_colours_of_lines_that_are_blank_too(
         assert bool(colours_of(lines)) is not without
 
 
+@pytest.mark.slow
 async def test_a_pane_that_goes_back_to_its_place_makes_no_line_anew(
     drive, monkeypatch
 ) -> None:

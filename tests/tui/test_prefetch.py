@@ -115,6 +115,7 @@ def test_a_step_that_was_drawn_ahead_draws_nothing(size, desk_bench) -> None:
     assert bench.runner.asked == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", [ON, BACK, NEXT(n=1), NEXT(n=-1)])
 def test_all_that_is_likely_is_drawn(call, desk_bench) -> None:
     bench = desk_bench("matmul", 40, LARGE)
@@ -219,6 +220,7 @@ def test_what_is_computed_ahead_gives_way_to_the_key_that_comes(desk_bench) -> N
         assert not waiting(bench.settle())
 
 
+@pytest.mark.slow
 def test_what_takes_a_job_is_drawn_once_that_has_ended(desk_bench) -> None:
     bench = desk_bench("mlp_tp", 160, LARGE)
     bench.settle()
@@ -328,6 +330,7 @@ async def test_the_screen_is_the_same_as_one_that_draws_nothing_ahead(
         assert drawn_ahead == drawn_late, key
 
 
+@pytest.mark.slow
 def test_after_that_rows_in_view_are_indexed_so_that_a_zoom_finds_them(
     desk_bench,
 ) -> None:

@@ -153,6 +153,7 @@ async def test_it_waits_until_a_line_is_typed(drive, play, session) -> None:
         assert "re-run: it ends at" in await page_of(pilot)
 
 
+@pytest.mark.slow
 async def test_enter_opens_the_new_trace_and_open_goes_back(
     drive, play, session
 ) -> None:
@@ -396,6 +397,7 @@ def run(torch):
 """
 
 
+@pytest.mark.slow
 async def test_a_race_is_found_with_two_keys_and_proved_with_a_third(
     tmp_path, monkeypatch, settle, as_text_of, same_as_file
 ) -> None:

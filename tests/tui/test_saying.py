@@ -211,6 +211,7 @@ async def test_a_page_folds_to_its_first_level_and_back(session, drive) -> None:
         assert page.text == whole
 
 
+@pytest.mark.slow
 async def test_enter_on_a_blame_goes_to_the_suspect(trace_path, as_text_of) -> None:
     path = trace_path.with_name("fault_overflow.msgpack")
     session = open_session(path, None)

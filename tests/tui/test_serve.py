@@ -114,6 +114,7 @@ async def connected(server: Server) -> AsyncIterator[Client]:
 # -- the web socket --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_page_has_a_debugger_that_takes_keys_and_sizes(
     trace_path: Path, tmp_path: Path
 ) -> None:
@@ -219,6 +220,7 @@ WHO_COMES = [
 ]
 
 
+@pytest.mark.slow
 async def test_pages_of_other_sites_are_refused(
     trace_path: Path, tmp_path: Path
 ) -> None:
@@ -289,6 +291,7 @@ def failed(*arguments: object, **environ: str) -> tuple[int, str]:
     return done.returncode, line
 
 
+@pytest.mark.slow
 def test_a_port_in_use_is_an_error_of_one_line(trace_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

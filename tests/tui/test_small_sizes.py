@@ -66,6 +66,7 @@ def bench(request: pytest.FixtureRequest) -> Iterator[DeskBench]:
     made.runner.close()
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @example(key="ops", view=0, rooms=[(100, 1)], events=[], ascii_only=False)
 @given(

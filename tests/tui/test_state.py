@@ -84,6 +84,7 @@ async def left(path: Path, *keys: str) -> dict[str, Any]:
 # -- what comes back ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_another_trace_is_set_as_this_one_until_it_was_left_itself(
     trace_path: Path,
 ) -> None:
@@ -112,6 +113,7 @@ async def test_another_trace_is_set_as_this_one_until_it_was_left_itself(
         assert view() == 2
 
 
+@pytest.mark.slow
 async def test_all_that_was_set_is_there_again(trace_path: Path) -> None:
     moves = ("g", "s", "m", "a", "G", "m", "b", "u", "+", "+", "p")
     async with opened(trace_path, *moves) as pilot:
@@ -154,6 +156,7 @@ async def test_a_stop_that_this_trace_cannot_have_is_left_out(
         assert screen.session.cursor == 16
 
 
+@pytest.mark.slow
 async def test_the_window_of_time_is_there_again_though_the_cursor_is_out_of_it(
     trace_path: Path,
 ) -> None:
@@ -164,6 +167,7 @@ async def test_the_window_of_time_is_there_again_though_the_cursor_is_out_of_it(
         assert not kept["t0"] <= desk.replay.time < kept["t1"]
 
 
+@pytest.mark.slow
 async def test_what_was_folded_is_folded_again(trace_path: Path) -> None:
     async with opened(trace_path, "1", "z", "home") as pilot:
         await settled(pilot)
@@ -181,6 +185,7 @@ async def test_what_was_folded_is_folded_again(trace_path: Path) -> None:
         assert "pe1" in names[folded + 1]  # nothing of pe0 is between them
 
 
+@pytest.mark.slow
 async def test_a_history_that_was_shown_is_there_again(trace_path: Path) -> None:
     kept = await left(trace_path, "4", "V")
     assert kept["views"]["4"] > 0
@@ -192,6 +197,7 @@ async def test_a_history_that_was_shown_is_there_again(trace_path: Path) -> None
 # -- when what was kept does not hold -------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_it_goes_with_what_the_file_holds_not_with_its_name(
     trace_path: Path, tmp_path: Path
 ) -> None:
@@ -204,6 +210,7 @@ async def test_it_goes_with_what_the_file_holds_not_with_its_name(
         assert pilot.app.debugger.session.cursor != 151
 
 
+@pytest.mark.slow
 async def test_an_op_that_is_asked_for_comes_before_the_one_that_is_kept(
     trace_path: Path,
 ) -> None:

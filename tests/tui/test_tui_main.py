@@ -29,6 +29,7 @@ def python(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_without_a_terminal_it_prints_and_hints(trace_path: Path) -> None:
     done = python("-m", "tui", trace_path, "--op", "40")
     assert done.returncode == 0
@@ -60,6 +61,7 @@ def test_a_file_that_is_no_trace_ends_in_one_line(
     assert result.stdout == ""
 
 
+@pytest.mark.slow
 def test_the_whole_program_ends_the_same_way(tmp_path: Path) -> None:
     done = python("-m", "tui", tmp_path / "none")
     assert done.returncode == 2

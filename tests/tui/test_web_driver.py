@@ -117,6 +117,7 @@ def piped(*arguments: object, state: Path, **environ: str) -> Iterator[Piped]:
         program.process.communicate()
 
 
+@pytest.mark.slow
 def test_the_driver_that_is_named_draws_and_takes_keys(
     trace_path: Path, tmp_path: Path
 ) -> None:
@@ -135,6 +136,7 @@ def test_the_driver_that_is_named_draws_and_takes_keys(
         assert program.error() == ""
 
 
+@pytest.mark.slow
 def test_without_who_draws_the_program_ends(trace_path: Path, tmp_path: Path) -> None:
     with piped(trace_path, "--op", 40, state=tmp_path) as program:
         program.until("op 40/151")
@@ -144,6 +146,7 @@ def test_without_who_draws_the_program_ends(trace_path: Path, tmp_path: Path) ->
         assert program.end() == 129
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_read_is_said_where_one_looks(tmp_path: Path) -> None:
     missing = tmp_path / "none.msgpack"
     with piped(missing, state=tmp_path) as program:
@@ -177,6 +180,7 @@ def test_a_driver_that_is_none_is_an_error_of_one_line(
     assert "unset it" in line
 
 
+@pytest.mark.slow
 def test_only_text_is_printed_whatever_draws(trace_path: Path) -> None:
     done = subprocess.run(
         [*PROGRAM, str(trace_path), "--script", "-"],
@@ -190,6 +194,7 @@ def test_only_text_is_printed_whatever_draws(trace_path: Path) -> None:
     assert done.stdout.startswith("op 7 of 152")
 
 
+@pytest.mark.slow
 def test_another_package_of_that_name_is_not_taken(
     trace_path: Path, tmp_path: Path
 ) -> None:

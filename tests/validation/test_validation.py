@@ -49,6 +49,7 @@ def name(request):
 # -- every table -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_row_is_as_near_to_its_reference_as_it_says(table_of, name):
     assert [row for row in table_of(name).rows if not row.ok] == []
 
@@ -63,6 +64,7 @@ def kernbench(*args):
     return CliRunner().invoke(main, ["validate", *args])
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_tables_that_are_named(table_of):
     result = kernbench("mesh")
     assert result.exit_code == 0
@@ -71,6 +73,7 @@ def test_the_command_prints_the_tables_that_are_named(table_of):
     assert "GEMM" not in result.output
 
 
+@pytest.mark.slow
 def test_the_command_gives_json():
     rows = json.loads(kernbench("mesh", "--json").output)["tables"]["mesh"]
     assert rows[0]["what"] == "4 x 4 mesh, 1 flit, mean"
@@ -178,6 +181,7 @@ def waits_of_output_queues(size, load):
     return queued / (load * size**2)
 
 
+@pytest.mark.slow
 def test_waits_under_random_traffic_are_those_of_output_queues():
     seen = loaded_latency(4, 0.3, warm_up=200, measured=2000)
     wait = seen.mean - 19.5

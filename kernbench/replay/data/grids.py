@@ -242,8 +242,10 @@ class GridIndex:
     def _row_elements(self, op: int, output: str, grid: Grid) -> int:
         """How many elements of the whole output make a row of it."""
         columns = int(grid.marked.shape[1])
+        if output:  # there may be one without any op
+            return columns
         writer = self._diffs.producer(op).op
-        if output or writer in (op, -1):
+        if writer in (op, -1):
             return columns
         written = regions(self._trace.ops[writer]).write
         if written is None or not written.shape:

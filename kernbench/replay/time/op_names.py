@@ -141,10 +141,11 @@ class OpNames:
 def _part_text(box: _Box, addr: int, nbytes: int) -> str:
     """Some bytes of a part of a tensor, as ``x[0:8]`` or ``x[0:8,16:32]``.
 
-    Where they are not whole rows, the elements from the first on are named.
+    Where they are not whole rows, the elements from the first on are named. A tensor
+    without axes is one element, and goes by its name.
     """
     count = int(np.prod(box.shape, dtype=np.int64))
-    if not count or not box.nbytes:
+    if not box.shape or not count or not box.nbytes:
         return box.tensor
     size = box.nbytes / count
     first = int((addr - box.addr) / size)

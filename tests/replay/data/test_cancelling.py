@@ -97,6 +97,7 @@ def test_a_question_that_was_cancelled_spoils_no_other(name):
         assert mine.values.tobytes() == other.values.tobytes()
 
 
+@pytest.mark.slow
 def test_rows_of_outputs_that_were_cancelled_are_not_taken_for_those_of_an_op():
     last = len(opened()) - 1
     shares = []

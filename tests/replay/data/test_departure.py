@@ -73,6 +73,7 @@ def session_of(tmp_path):
     return session_of
 
 
+@pytest.mark.slow
 def test_errors_that_add_up_are_blamed_on_the_op_where_they_exceed_the_tolerance(
     session_of,
 ):
@@ -87,6 +88,7 @@ def test_errors_that_add_up_are_blamed_on_the_op_where_they_exceed_the_tolerance
     assert "4 of 4 elements" in found.note
 
 
+@pytest.mark.slow
 def test_where_all_outputs_are_right_errors_that_add_up_are_no_divergence(session_of):
     found = session_of(ADDS, n=258, z=258.0).first_divergence()
     assert found.op == -1

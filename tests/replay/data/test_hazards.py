@@ -229,6 +229,7 @@ def plain_conflict(a, b):
     return KINDS[a.mode, b.mode], b.op, a.op, SPACES[a.space], low, high
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(log=LOGS)
 def test_conflicts_are_those_of_all_pairs(log):
@@ -239,6 +240,7 @@ def test_conflicts_are_those_of_all_pairs(log):
     assert {conflict(touched, *pair)[:6] for pair in pairs} == expected
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(log=LOGS)
 def test_reads_of_bytes_never_written_are_those_of_byte_after_byte(log):

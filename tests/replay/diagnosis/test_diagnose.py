@@ -67,6 +67,7 @@ def line_of(text):
     return f"mine.py:{number}"
 
 
+@pytest.mark.slow
 def test_a_rescale_that_is_skipped_once_is_named_by_its_count(diagnosed):
     findings = diagnosed(ATTENTION.replace(RESCALE, SKIPPED), "--set", "pes=8")
     first, second, *_ = findings
@@ -115,6 +116,7 @@ BODY = """
 """.strip()
 
 
+@pytest.mark.slow
 def test_a_line_that_one_pe_leaves_out_is_named(diagnosed):
     skipping = BODY.replace("tl.mul(", "pe != 2 and tl.mul(")
     findings = diagnosed(FOUR_PES.replace("BODY", BODY))
@@ -161,6 +163,7 @@ def test_of_a_run_without_ops_there_is_nothing_to_say(diagnosed):
     assert diagnosed(source) == []
 
 
+@pytest.mark.slow
 def test_a_long_run_that_found_itself_right_is_not_executed_again(monkeypatch):
     """A run that found itself wrong is, and says what is."""
     monkeypatch.setattr("kernbench.replay.diagnosis.wrong.MOST_EXECUTED", 5)
@@ -172,6 +175,7 @@ def test_a_long_run_that_found_itself_right_is_not_executed_again(monkeypatch):
     assert "executed again" not in told.output
 
 
+@pytest.mark.slow
 def test_what_cannot_be_checked_is_said(diagnosed):
     findings = diagnosed(FOUR_PES.replace("BODY", BODY), "--no-data")
     titles = [f["title"] for f in findings if f["kind"] == "unchecked"]
@@ -212,6 +216,7 @@ HELPED = """
 """.strip()
 
 
+@pytest.mark.slow
 def test_of_a_helper_the_line_that_did_not_call_it_is_named(diagnosed):
     """The helper's own line ran once on that PE, and twice on the others."""
     source = FOUR_PES.replace("BODY", HELPED).replace(
@@ -251,6 +256,7 @@ def run(torch):
 """
 
 
+@pytest.mark.slow
 def test_who_waits_for_a_message_of_a_helper_hears_who_would_have_sent_it(diagnosed):
     first, *_ = diagnosed(TALK)
     assert first["title"].startswith("the run ended with DeadlockError")

@@ -48,6 +48,7 @@ def test_two_stores_of_equal_values_are_benign(proved):
     assert (proof["kind"], proof["detail"]) == (BENIGN, "")
 
 
+@pytest.mark.slow
 def test_a_consumer_that_came_late_by_luck_is_harmful(proved):
     (proof,) = proved(
         "one = tl.full((64,), 1.0, 'f32')",
@@ -132,6 +133,7 @@ def test_what_nothing_turns_round_says_so(proved):
     assert proof["no_delay"] == "what is between the two keeps them in order"
 
 
+@pytest.mark.slow
 def test_what_waits_for_a_dma_slot_is_flipped_where_there_are_more(proved):
     """The load that is waited for takes the only slot behind the store."""
     (proof,) = proved(

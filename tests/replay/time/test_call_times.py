@@ -28,6 +28,7 @@ def test_a_call_is_found_on_every_pe_in_the_same_place_of_its_program(benches):
             assert t_issue == np.sort(log.t_issue[same & on_pe])[nth]
 
 
+@pytest.mark.slow
 def test_a_call_that_does_not_wait_lasts_until_its_ops_have_ended(benches):
     session = benches("matmul")
     names = [record.op_name for record in session.trace.ops]

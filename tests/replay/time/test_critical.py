@@ -249,6 +249,7 @@ def test_an_empty_trace_has_an_empty_path(tmp_path, one_cube):
     assert (path.totals, path.steps) == ({}, ())
 
 
+@pytest.mark.slow
 def test_what_is_on_the_path_sets_the_end(benches, tmp_path):
     """Twice the clock takes off at least half of what the array has of the path."""
     usual = benches("matmul")
@@ -362,6 +363,7 @@ TALKS = given(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @TALKS
 def test_an_op_as_late_as_its_slack_moves_nothing_and_one_later_does(

@@ -173,6 +173,7 @@ def test_classes_lines_and_tensors_add_up_to_the_whole(benches, name):
             assert {row.pj_op for row in (*rows, found)} == {None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BENCHES)
 def test_a_run_says_the_same_with_a_trace_and_without(bench_run, benches, name):
     """The one adds up records and the bytes of paths, the other columns of a trace."""
@@ -184,6 +185,7 @@ def test_a_run_says_the_same_with_a_trace_and_without(bench_run, benches, name):
         assert summary["bytes_moved"] == found.hbm_bytes
 
 
+@pytest.mark.slow
 def test_a_tile_of_a_composite_moves_its_bytes_once_through_each_memory(run):
     free = {f"energy.{name}": 0 for name in ("pe_static_w", "cube_static_w")}
     _, session = run("matmul", free, m=64, k=128, n=32, tile=32, pes=1)
@@ -270,6 +272,7 @@ def product(tmp_path_factory):
     return session.energy(), session
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [40, 60, 72, 80, 100, 200])
 def test_no_line_is_wider_than_it_may_be(product, width):
     found, _ = product

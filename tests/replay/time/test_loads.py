@@ -124,6 +124,7 @@ def test_what_a_memory_has_yet_to_read_waits_for_no_link(carried):
     assert by_ends(session.link_load(0.0, 100.0))[PATH[:0:-1]].queue == 0
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 4096), min_size=1, max_size=8),

@@ -131,6 +131,7 @@ def test_launches_of_a_run_that_hung_are_there():
     assert len(routes.legs) == 5
 
 
+@pytest.mark.slow
 def test_a_cut_has_the_launch_of_what_it_has(session, tmp_path):
     out = tmp_path / "part.msgpack"
     cut(session.trace.path, out, 3900.0, 5000.0, "sip1.*")

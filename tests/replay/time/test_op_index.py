@@ -74,6 +74,7 @@ def test_the_class_of_an_op_follows_from_its_name_and_kind(session):
         assert letter in CLASSES
 
 
+@pytest.mark.slow
 def test_what_a_peer_pushes_is_a_write(tmp_path):
     run_bench("ccl_allreduce", trace=tmp_path / "trace")
     session = ReplaySession(Trace.open(tmp_path / "trace"))

@@ -71,6 +71,7 @@ def test_peaks_are_those_that_info_shows(matmul, one_cube):
     assert f"({answer.peak_gbs:g} a PE)" in machine["HBM"]
 
 
+@pytest.mark.slow
 def test_peaks_follow_the_spec(tmp_path):
     path = tmp_path / "trace"
     params = {"m": 32, "k": 32, "n": 32, "pes": 1}
@@ -96,7 +97,7 @@ def test_the_pes_add_up_and_the_furthest_from_its_roof_is_first(benches):
     assert shares == sorted(shares)
 
 
-@pytest.mark.parametrize("name", first_fast(BENCHES))
+@pytest.mark.parametrize("name", first_fast(BENCHES, fast=0))
 def test_no_op_is_quicker_than_its_ideal_time(benches, name):
     session = benches(name)
     for op in range(0, len(session), max(len(session) // 200, 1)):
@@ -104,6 +105,7 @@ def test_no_op_is_quicker_than_its_ideal_time(benches, name):
         assert 0 < bound.ideal <= bound.real + 1e-6
 
 
+@pytest.mark.slow
 def test_the_ideal_time_of_a_gemm_and_of_a_load(run):
     session = run("matmul_ref", m=64, k=64, n=64, variant="dot", pes=1)
     ideal = {}
@@ -123,6 +125,7 @@ def ideals(session, kind):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "rate"), [("f32", 0.5), ("f64", 0.25)])
 def test_the_peak_is_that_of_the_dtype(run, dtype, rate):
     session = run("matmul_ref", m=64, k=64, n=64, variant="dot", pes=1, dtype=dtype)
@@ -132,6 +135,7 @@ def test_the_peak_is_that_of_the_dtype(run, dtype, rate):
     assert 0 < answer.total.share < 1
 
 
+@pytest.mark.slow
 def test_tiles_have_the_rate_of_their_composite(run):
     session = run("matmul", m=64, k=128, n=64, tile=64, pes=1, dtype="f32")
     assert session.roofline().peak_gflops == 4096
@@ -154,6 +158,7 @@ def test_several_dtypes_share_the_time_of_the_array(tmp_path, one_cube):
     assert answer.peak_gflops == pytest.approx(2 / (1 / 8192 + 1 / 4096))
 
 
+@pytest.mark.slow
 def test_a_dot_takes_at_least_what_its_tcm_gives(tmp_path):
     path = tmp_path / "trace"
     params = {"m": 64, "k": 64, "n": 64, "variant": "dot", "pes": 1}

@@ -94,6 +94,7 @@ def test_the_ledger_sums_to_the_time_of_every_pe_and_explains_it(benches, name):
     assert ledger.total["unexplained"] <= 1e-6 * sum(ledger.total.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_it_is_what_a_walk_over_the_calls_finds(benches, name):
     session = benches(name)
@@ -215,6 +216,7 @@ def test_engines_are_busy_while_they_serve_at_least_one_op(by_hand):
     )
 
 
+@pytest.mark.slow
 def test_a_cube_stands_for_its_pes_and_a_wrong_name_is_refused(benches):
     session = benches("matmul")
     assert len(session.stalls("sip0.cube1").pes) == 8

@@ -97,6 +97,7 @@ def test_a_write_of_either_rank_is_awaited_by_its_launch(tmp_path):
     assert each_is_as_told(path, tmp_path) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late_rank", [0, 1, 2])
 @pytest.mark.parametrize("between", BETWEEN)
 def test_what_ranks_did_is_awaited_where_they_meet(between, late_rank, tmp_path):

@@ -120,6 +120,7 @@ def test_the_profile_has_fields_and_lines_the_largest_gain_first(index):
         assert answer.sure == gain.sure
 
 
+@pytest.mark.slow
 def test_fields_that_no_link_depends_on_leave_links_as_they_are(path):
     trace = Trace.open(path)
     spec = recorded_spec(trace.spec)

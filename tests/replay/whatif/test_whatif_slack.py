@@ -51,6 +51,7 @@ def test_an_op_can_be_held_back_for_its_slack_and_no_longer(bench, tmp_path):
     assert sure
 
 
+@pytest.mark.slow
 def test_slack_knows_channels_banks_and_rows(tmp_path):
     path = tmp_path / "recorded.msgpack"
     new = tmp_path / "new.msgpack"
@@ -69,6 +70,7 @@ def test_slack_knows_channels_banks_and_rows(tmp_path):
         assert end_of_launches(new) - end >= BEYOND_NS - 1, position
 
 
+@pytest.mark.slow
 def test_slack_knows_that_others_go_first(tmp_path):
     path = tmp_path / "recorded.msgpack"
     new = tmp_path / "new.msgpack"

@@ -54,6 +54,7 @@ def check_whole(paths, folder, name):
         assert values == [(counted,)], path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_engine_takes_the_whole_matmul(tmp_path, name):
     check_whole([MATMUL], tmp_path, name)
@@ -74,6 +75,7 @@ def test_the_engine_takes_the_default_matmul_whole(tmp_path, name):
     check_whole([path], tmp_path, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_engine_has_each_op_at_the_ns_in_which_it_lies(tmp_path, name):
     trace = Trace.open(MATMUL)
@@ -90,6 +92,7 @@ def test_the_engine_has_each_op_at_the_ns_in_which_it_lies(tmp_path, name):
         assert found[op] == (start, end, record.op_name)
 
 
+@pytest.mark.slow
 def test_tracks_of_the_protobuf_are_nested_in_the_order_of_the_machine(tmp_path):
     files = exported([MATMUL], tmp_path, "pftrace")
     tracks = """
@@ -117,6 +120,7 @@ def test_tracks_of_the_protobuf_are_nested_in_the_order_of_the_machine(tmp_path)
     assert len(counters) == 1 + LINKS
 
 
+@pytest.mark.slow
 def test_processes_of_the_json_are_sorted_by_number_and_named(tmp_path):
     files = exported([TRACES[0]], tmp_path, "perfetto")
     names = "SELECT pid, name FROM process WHERE name IS NOT NULL ORDER BY pid"

@@ -57,6 +57,7 @@ def test_the_diagnosis_has_a_row_a_finding_in_order(trace: str) -> None:
             assert row.endswith(one["lines"][0].rpartition("/")[2])
 
 
+@pytest.mark.slow
 def test_enter_goes_to_findings_in_turn() -> None:
     bench = PaneBench(StatsPane, "fault_wrong_root", 0, 80, 200)
     led = []
@@ -100,6 +101,7 @@ def test_a_finding_claims_what_its_command_proves() -> None:
     assert words[5:] == ["--prove"]
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_there_before_the_rest() -> None:
     bench = PaneBench(StatsPane, "fault_missing_wait", 0, 80, 24)
     bench.answers.held.add(DIAGNOSE_TIME.name)
@@ -108,6 +110,7 @@ def test_what_is_wrong_is_there_before_the_rest() -> None:
     assert last == f" computing {DIAGNOSE_TIME.name}: 50%  Esc cancels"
 
 
+@pytest.mark.slow
 def test_while_nothing_was_found_yet_it_does_not_say_that_nothing_is_wrong() -> None:
     bench = PaneBench(StatsPane, "matmul", 0, 80, 24)
     bench.answers.held.add(DIAGNOSE_TIME.name)

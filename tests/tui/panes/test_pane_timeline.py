@@ -601,6 +601,7 @@ def test_zooming_out_and_panning_end_a_little_beyond_the_run(matmul):
     assert -0.01 < bench.state.window[0] / end < 0.0
 
 
+@pytest.mark.slow
 def test_panning_keeps_the_length_of_the_window(matmul):
     bench = timeline(matmul, 40)
     bench.send(FitBetween(8000, 8100))
