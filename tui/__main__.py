@@ -24,6 +24,7 @@ from kernbench.console import Program, drop_stdout, say
 from kernbench.errors import KernbenchError, RefusedError
 from kernbench.visible import guard_tracebacks
 from tui import guardian
+from tui.config import configured_theme
 from tui.terminal import info_lines, is_terminal, named_driver, utf8_locale
 from tui.themes import THEMES, chosen
 
@@ -71,7 +72,8 @@ _COMMENT = re.compile(r"^\s*#.*|\s#\s.*|\s#$")
 @click.option(
     "--theme",
     type=click.Choice(THEME_NAMES),
-    help="Colours (default: dark; NO_COLOR: none; of 16 colours the terminal's own).",
+    help="Colours (default: of config.toml, else dark; NO_COLOR: none; of 16 "
+    "colours the terminal's own).",
 )
 @click.option(
     "--info", is_flag=True, help="Print versions, paths and what the terminal can do."
@@ -101,9 +103,9 @@ def main(
             path = demo_path()
         driver = named_driver(os.environ)
         ascii_only = plain
-        colours = theme
+        colours = theme or configured_theme()
         if driver:  # TERM and the locale say nothing of where that draws
-            colours = theme or "dark"
+            colours = colours or "dark"
         else:
             ascii_only = plain or not utf8_locale(os.environ)
         if follow and (path is None or script is not None):

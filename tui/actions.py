@@ -213,7 +213,9 @@ ACTIONS: tuple[Action, ...] = (
         ToPane(Pin()),
     ),
     _program("yank", "y", "copy the pane as text", Own("yank")),
-    _program("shell", "!", "copy the shell command of what was done", Own("shell")),
+    _program(
+        "shell", "!", "copy the shell command of what the pane shows", Own("shell")
+    ),
     _program("reload", "R", "read the file again, keep the cursor", Own("reload")),
     _program("redraw", "ctrl+l", "redraw the screen", Own("redraw")),
     _program("suspend", "ctrl+z", "suspend; fg comes back", Own("suspend")),
@@ -248,14 +250,14 @@ class Filtered:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """Fields of the machine with values, ``delay`` and a time for this op, or ``race``
-    and its number among the hazards; without any what the picked row claims, or else
-    what was shown last.
+    """Fields of the machine with values; ``delay`` and a time for this op; ``slack``
+    and an op, or without one this op; or ``race`` and its number among the hazards.
+    Without any what the picked row claims, or else what was shown last.
 
     A page that shows a ``claim`` gives that itself: it cannot be typed.
     """
 
-    what: Annotated[str, Reader("FIELD=VALUE|delay|race", extent="line")] = ""
+    what: Annotated[str, Reader("FIELD=VALUE|delay|slack|race", extent="line")] = ""
     claim: Claim | None = None
 
 

@@ -69,17 +69,22 @@ def race_of(findings: Findings, number: int) -> FirstRaces:
     return FirstRaces(replace(findings, rows=(row,)), 1)
 
 
+def slack_of(bound: Bound) -> Bound:
+    """The slack of the op; UsageError for one of which nothing is said."""
+    if bound.slack == math.inf:
+        raise UsageError(
+            f"op {bound.op.op:,} ends after the launches, so nothing is claimed of it"
+        )
+    return bound
+
+
 def delay_of(bound: Bound, ns: float) -> Delay:
     """A delay of the op; UsageError for a time that is not more than 0, and for an op
     of which slack says nothing.
     """
     if ns <= 0:
         raise UsageError(f"delay {time_text(ns)}: must be more than 0")
-    if bound.slack == math.inf:
-        raise UsageError(
-            f"op {bound.op.op:,} ends after the launches, so nothing is claimed of it"
-        )
-    return Delay(bound, ns)
+    return Delay(slack_of(bound), ns)
 
 
 def claim_of(answer: Any) -> Claim | None:

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Any
 
 from kernbench.replay import ReplaySession
+from kernbench.replay.command import Call
 from kernbench.replay.commands import BY_NAME
 from kernbench.replay.query import Query, Session
 from tui.claims import Claim
@@ -244,6 +245,12 @@ class Desk:
         frame = self.frame(ROW_OF[key], self.session, self.window)
         answers = Given(self.runner, Urgency.VISIBLE)
         return self.panes[key].claimed(self.states[key], frame, answers)
+
+    def question(self, key: str) -> Call | None:
+        """The command that answers in a shell what a pane shows; None: none does."""
+        frame = self.frame(ROW_OF[key], self.session, self.window)
+        answers = Given(self.runner, Urgency.VISIBLE)
+        return self.panes[key].question(self.states[key], frame, answers)
 
     def heading(self, key: str) -> str:
         """The number and title of a pane, with the view that is shown unless it is the

@@ -2,12 +2,12 @@
 
 The user's are in ``config.toml``. It may have ``preset = "perfetto"`` (or "gdb", which
 is the table as it is), and below ``[keys]`` an action's id with all of its keys, as
-``step = ["s", "right"]``. What is wrong in it is noted, and never raised.
+``step = ["s", "right"]``. What is wrong in it, with its ``theme`` too (``config.py``),
+is noted, and never raised.
 """
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -17,10 +17,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from platformdirs import user_config_path
 from textual.keys import KEY_NAME_REPLACEMENTS, Keys, key_to_character
 
 from tui.actions import ACTIONS, BY_ID, DEFAULT
+from tui.config import THEME, read_config, wrong_theme
 
 KeyNames: TypeAlias = tuple[str, ...]
 
@@ -129,9 +129,8 @@ def load(path: Path | None = None) -> Keymap:
 
     Without such a file it is the table's. A file that cannot be read leaves a note.
     """
-    path = path or user_config_path("kernbench") / "config.toml"
     try:
-        return merged(tomllib.loads(path.read_text(encoding="utf-8")))
+        return merged(read_config(path))
     except FileNotFoundError:
         return Keymap()
     except RecursionError:
@@ -147,10 +146,12 @@ def merged(config: dict[str, Any]) -> Keymap:
     actions want goes to the one that the user gave it to, of two of these to the first.
     """
     notes = [
-        f"{name}: only preset and keys are known"
+        f"{name}: only theme, preset and keys are known"
         for name in config
-        if name not in ("preset", "keys")
+        if name not in (THEME, "preset", "keys")
     ]
+    if theme := wrong_theme(config):
+        notes.append(theme)
     preset = config.get("preset", "gdb")
     if not isinstance(preset, str) or preset not in PRESETS:
         notes.append(f"preset {preset!r}: must be {' or '.join(PRESETS)}")

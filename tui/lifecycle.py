@@ -24,12 +24,13 @@ import sys
 import termios
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from threading import Event, Lock, Thread, Timer
 from typing import Any
 
 from textual import events
+from textual.screen import Screen
 
 from kernbench.visible import visible, visible_text
 from tui.ansi import DiffApp
@@ -206,6 +207,12 @@ class TerminalApp(DiffApp, inherit_bindings=False):
         if target.call_later(acted_on.set):  # behind the key in the same queue
             with suppress(TimeoutError):
                 await asyncio.wait_for(acted_on.wait(), _PATIENCE_S)
+
+    def type_on(self, screen: Screen[Any], keys: Iterable[events.Key]) -> None:
+        """Let a screen have keys that were typed before it was there."""
+        for key in keys:
+            again = events.Key(key.key, key.character)
+            screen.call_after_refresh(self.post_message, again)
 
     # -- beginning and ending --
 

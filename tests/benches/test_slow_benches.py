@@ -46,3 +46,9 @@ def test_it_is_right_and_diagnosis_finds_why_it_is_slow(
     assert any(FOUND[bench] in one.title for one in found)
     named = [line for one in found for line in one.lines]
     assert any(line.endswith(marked_line(bench)) for line in named)
+    for one in found:
+        if "refetches" in one.title:
+            (line,) = one.lines
+            (op,) = one.ops
+            assert line.endswith(marked_line(bench))
+            assert ReplaySession(Trace.open(path)).index.ops.row(op).site == line

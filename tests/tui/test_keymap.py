@@ -66,7 +66,12 @@ def test_two_wishes_for_one_key_go_to_the_first() -> None:
     [
         ({"preset": "vim"}, "preset 'vim': must be gdb or perfetto"),
         ({"preset": ["gdb"]}, "preset ['gdb']: must be gdb or perfetto"),
-        ({"colour": 1}, "colour: only preset and keys are known"),
+        ({"colour": 1}, "colour: only theme, preset and keys are known"),
+        (
+            {"theme": "drak"},
+            "theme 'drak': must be dark, light, terminal or none",
+        ),
+        ({"theme": ["dark"]}, "theme ['dark']: must be dark, light, terminal or none"),
         ({"keys": 3}, "keys = 3: must be a table, [keys]"),
         ({"keys": {"stepp": ["e"]}}, "keys.stepp: no such action; the nearest is step"),
         ({"keys": {"step": 3}}, "keys.step: must be a list of keys"),

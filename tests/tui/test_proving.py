@@ -423,3 +423,57 @@ async def test_a_number_of_no_race_is_an_error(drive) -> None:
     async with drive(100, 40) as pilot:
         run(pilot, "prove race 1")
         await until(pilot, lambda: "race 1: there are 0 hazards" in said(pilot))
+
+
+# -- slack, and findings ------------------------------------------------------------
+
+
+async def test_on_the_critical_path_a_key_proves_that_an_op_has_no_slack(
+    drive, play, session
+) -> None:
+    play(COPIES)
+    session.goto(71)  # the first product of the last PE, on the path
+    async with drive(100, 40, "v", "v") as pilot:
+        await settled(pilot)
+        await pilot.press("P")
+        page = await page_of(pilot)
+    assert "re-run with " in page
+    assert "op 71 " in page
+
+
+async def test_the_slack_of_any_op_can_be_typed(drive, play, session) -> None:
+    play(COPIES)
+    session.goto(16)
+    async with drive(100, 40) as pilot:
+        run(pilot, "prove slack 40")
+        assert "op 40 " in await page_of(pilot)
+    assert session.cursor == 16
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("prove slack 9999", "error: no op 9999; this trace has ops 0 to 151"),
+        ("prove slack x", "error: 'x': must be a whole number"),
+    ],
+)
+async def test_the_slack_of_what_is_no_op_is_an_error(line, why, drive) -> None:
+    async with drive(120, 40) as pilot:
+        await ask(pilot, line)
+        assert said(pilot).startswith(why)
+
+
+async def test_a_page_of_findings_proves_the_first_that_can_be(
+    drive, play, made_up
+) -> None:
+    play(COPIES)
+    async with drive(120, 40) as pilot:
+        await ask(pilot, "diagnose")
+        page = await page_of(pilot)
+        first = next(line for line in page.splitlines() if "--prove" in line)
+        number = page[: page.index(first)].rpartition(". ")[0].split()[-1]
+        assert f"; P proves {number}, " in page
+        await pilot.press("P")
+        await until(pilot, lambda: pilot.app.screen is pilot.app.debugger)
+        change = first.split()[-2]
+        assert f"what if {change}" in await page_of(pilot)

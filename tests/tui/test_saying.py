@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pilots import active_of, ask, piloted, run, settled, shows, still
+from pilots import active_of, ask, piloted, run, settled, shows, still, until
 
 from kernbench.replay import ReplaySession
 from tui.__main__ import open_session, run_script
 from tui.app import KernbenchApp
 from tui.opening import OpeningApp
+from tui.screens import command
 from tui.screens.text import TextScreen
 
 SIZES = [(80, 24), (120, 40)]
@@ -203,7 +204,9 @@ async def test_a_page_folds_to_its_first_level_and_back(session, drive) -> None:
         await still(pilot)
         assert len(page.text.splitlines()) < len(whole.splitlines())
         assert all(not line.startswith("  ") for line in page.text.splitlines()[1:])
-        await pilot.press("z")
+        head = page.text.splitlines()[0]
+        levels = int(head.partition(" levels")[0].split()[-1])
+        await pilot.press(*"z" * (levels - 1))
         await still(pilot)
         assert page.text == whole
 
@@ -246,3 +249,135 @@ async def test_keys_that_are_pressed_while_a_trace_is_read_wait_for_it(
         await settled(pilot)
         session: ReplaySession = app.debugger.desk.replay
         assert session.cursor == open_session(trace_path, None).cursor + 2
+
+
+LEVELS = [
+    "a tree",
+    "  one",
+    "    one of one",
+    "      deepest",
+    "  two",
+    "",
+    "a second",
+]
+
+
+async def shown_page(pilot: Any) -> TextScreen:
+    """A page of lines that are further and further in."""
+    lines: list[Any] = [[(text, "")] for text in LEVELS]
+    pilot.app.debugger.show_text("levels", lines)
+    await still(pilot)
+    page = pilot.app.screen
+    assert isinstance(page, TextScreen)
+    return page
+
+
+async def test_folds_show_a_level_more_each_time(drive) -> None:
+    async with drive(80, 24) as pilot:
+        page = await shown_page(pilot)
+        seen = []
+        for _ in range(4):
+            await pilot.press("z")
+            await still(pilot)
+            lines = [line.rstrip() for line in page.text.splitlines()[1:]]
+            seen.append([line for line in lines if line])
+        assert seen[0] == ["a tree  … 5", "a second"]
+        assert seen[1] == ["a tree", "  one  … 2", "  two  … 1", "a second"]
+        assert seen[2][2] == "    one of one  … 1"
+        assert seen[3] == [line for line in LEVELS if line]
+
+
+async def test_a_fold_keeps_the_line_on_top_or_what_holds_it(drive) -> None:
+    async with drive(80, 2) as pilot:
+        page = await shown_page(pilot)
+        await pilot.press("j", "j", "j")
+        await still(pilot)
+        assert page.text.splitlines()[1].startswith("      deepest")
+        await pilot.press("z")
+        await still(pilot)
+        assert page.text.splitlines()[1].startswith("a tree")
+
+
+@pytest.mark.parametrize("key", ["s", "Q", "x"])
+async def test_a_key_without_a_meaning_on_a_page_says_so(key, drive) -> None:
+    async with drive(80, 24) as pilot:
+        page = await shown_page(pilot)
+        await pilot.press(key)
+        await still(pilot)
+        head = page.text.splitlines()[0]
+        assert f"{key} has no meaning on a page; Esc goes back" in head
+        await pilot.press("j")
+        await still(pilot)
+        assert "has no meaning" not in page.text.splitlines()[0]
+        assert pilot.app.screen is page
+
+
+async def test_the_list_of_stops_answers_such_keys_too(drive) -> None:
+    async with drive(80, 24) as pilot:
+        await ask(pilot, "b name=dma_write")
+        await pilot.press("B")
+        await still(pilot)
+        await pilot.press("Q")
+        await still(pilot)
+        assert "Q has no meaning on a page" in pilot.app.screen.text.splitlines()[0]
+
+
+# -- keys while another trace is read -------------------------------------------------
+
+
+@pytest.fixture
+def may_read(monkeypatch) -> threading.Event:
+    """Once set, traces are read that replace the one on screen."""
+    read = command._opened
+    event = threading.Event()
+
+    def read_slowly(path: Path) -> ReplaySession:
+        event.wait(10)
+        return read(path)
+
+    monkeypatch.setattr(command, "_opened", read_slowly)
+    return event
+
+
+async def replaced(pilot: Any, old: Any) -> ReplaySession:
+    """The session of the screen that comes in place of the old one."""
+    await until(pilot, lambda: pilot.app.debugger is not old)
+    await settled(pilot)
+    session: ReplaySession = pilot.app.debugger.desk.replay
+    return session
+
+
+@pytest.mark.parametrize("line", ["", "open"])
+async def test_keys_typed_while_another_trace_is_read_wait_for_it(
+    line: str, drive, session, trace_path, may_read
+) -> None:
+    session.goto(40)
+    async with drive(120, 40) as pilot:
+        old = pilot.app.debugger
+        if line:
+            run(pilot, f"open {trace_path.with_name('flash_attention.msgpack')}")
+        else:
+            await pilot.press("R")
+        await pilot.press("s", "s", ":", *"goto 7", "enter", "s")
+        assert session.cursor == 40
+        assert "9 keys kept for then, Esc gives up" in old.said or old.reads
+        may_read.set()
+        new = await replaced(pilot, old)
+        assert new is not session
+        assert new.cursor == 8
+
+
+async def test_esc_gives_up_what_is_read_and_keys_are_the_old_ones_again(
+    drive, session, may_read
+) -> None:
+    session.goto(40)
+    async with drive(120, 40) as pilot:
+        old = pilot.app.debugger
+        await pilot.press("R", "s", "escape")
+        await until(pilot, lambda: not old.reads)
+        assert old.said.startswith("given up")
+        may_read.set()
+        await pilot.press("s")
+        await settled(pilot)
+        assert pilot.app.debugger is old
+        assert session.cursor == 41

@@ -159,3 +159,14 @@ def test_the_picture_in_the_readme_is_of_this_screen() -> None:
     again = f"python {screenshot.__file__} makes it again"
     assert screenshot.PICTURE.read_text(encoding="utf-8") == screenshot.svg(), again
     assert screenshot.PICTURE.stat().st_size < 300_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kept", screenshot.KEPT, ids=[kept[0].trace for kept in screenshot.KEPT]
+)
+def test_the_pictures_in_the_docs_are_of_this_screen(kept) -> None:
+    path = screenshot.PICTURES / screenshot.name_of(*kept)
+    again = f"python {screenshot.__file__} makes it again"
+    assert path.read_text(encoding="utf-8") == screenshot.svg(*kept), again
+    assert path.stat().st_size < 150_000

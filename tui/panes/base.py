@@ -275,6 +275,9 @@ class Pane(Protocol[S]):
         None: none.
         """
 
+    def question(self, state: S, frame: Frame, answers: Answers) -> Call | None:
+        """The command that answers in a shell what the pane shows; None: none does."""
+
     def claimed(self, state: S, frame: Frame, answers: Answers) -> str | None:
         """What the picked row claims, as ``prove`` takes it; None: nothing. Empty: no
         re-run can prove it.
@@ -402,6 +405,10 @@ class BasePane(Generic[S]):
 
     def place(self, state: S, frame: Frame, answers: Answers) -> str | None:
         """The bytes that are picked."""
+        return None
+
+    def question(self, state: S, frame: Frame, answers: Answers) -> Call | None:
+        """No command shows the same."""
         return None
 
     def claimed(self, state: S, frame: Frame, answers: Answers) -> str | None:

@@ -7,9 +7,10 @@ is picked in it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from textwrap import wrap
+from textwrap import dedent, wrap
 
 from kernbench.replay.answers import OpDetails, Source
+from kernbench.replay.command import Call
 from kernbench.replay.commands import OP, SOURCE
 from kernbench.replay.index import Index
 from kernbench.replay.query import Query
@@ -27,8 +28,10 @@ from tui.panes.base import (
 )
 
 _LABEL = 9
-"""Columns of the word in front of a value."""
+"""Columns of the word in front of a value, at least."""
 _LEAST_VALUE = 12
+_LABEL_SHARE = 0.4
+"""Of the pane at most so much is for the words in front of values."""
 _LEAST_CODE = 3
 """Lines of the kernel that are there however much there is to be said of the op."""
 
@@ -59,6 +62,12 @@ class DetailsPane(BasePane[DetailsState]):
         if isinstance(event, Scroll):
             return Change(DetailsState(max(state.top + event.by, 0)))
         return Change(state)
+
+    def question(
+        self, state: DetailsState, frame: Frame, answers: Answers
+    ) -> Call | None:
+        """All that is recorded of the op."""
+        return OP() if frame.cursor >= 0 else None
 
     def queries(
         self, state: DetailsState, frame: Frame, answers: Answers
@@ -113,32 +122,45 @@ def _parameters(details: OpDetails) -> list[tuple[str, str]]:
 
 def _lines_of(facts: list[tuple[str, str]], frame: Frame) -> list[Line]:
     """A line a fact; a value that is too long goes on below itself."""
-    return [line for word, value in facts for line in _fact(word, value, frame)]
+    longest = max((len(word) for word, _ in facts), default=0)
+    label = max(min(longest + 2, int(frame.width * _LABEL_SHARE)), _LABEL)
+    return [line for word, value in facts for line in _fact(word, value, label, frame)]
 
 
-def _fact(word: str, value: str, frame: Frame) -> list[Line]:
-    """A word, and behind it or below a value in as many lines as it takes."""
+def _fact(word: str, value: str, columns: int, frame: Frame) -> list[Line]:
+    """A word in so many columns, and behind it a value in as many lines as it takes."""
     style = "mark" if word == "waited" else ""
-    label = f" {word:<{_LABEL - 2}} "
-    room = max(frame.width - _LABEL, _LEAST_VALUE)
-    first, *rest = wrap(value, room) or [""]
-    indent = " " * _LABEL
-    if len(label) > _LABEL:
-        label = f" {clip(word, _LABEL - 2, frame.glyphs)} "
+    room = max(frame.width - columns, _LEAST_VALUE)
+    first, *rest = _wrapped(value, room) or [""]
+    indent = " " * columns
+    label = f" {clip(word, columns - 2, frame.glyphs)} "
     lines: list[Line] = [[(label, "dim"), (first, style)]]
     return [*lines, *([(indent, ""), (part, style)] for part in rest)]
 
 
+def _wrapped(value: str, room: int) -> list[str]:
+    """A value in lines of so many columns; a component is broken behind a dot."""
+    head, _, _ = value.partition(" ")
+    if len(head) > room and "." in head[:room]:
+        whole = head[:room].rindex(".") + 1
+        return [value[:whole], *wrap(value[whole:], room)]
+    return wrap(value, room)
+
+
 def _code(source: Source, room: int, frame: Frame) -> list[Line]:
-    """The kernel around the op's line, in so many lines."""
+    """The kernel around the op's line, in so many lines, as far to the left as they go:
+    of a line that is far in nothing else would be seen.
+    """
     if not source.text or not source.line:
         return []
     first = max(min(source.line - room // 2, len(source.text) - room + 1), 1)
+    shown = [text.expandtabs() for text in source.text[first - 1 : first - 1 + room]]
+    shown = dedent("\n".join(shown)).split("\n")
     lines: list[Line] = []
-    for number, text in enumerate(source.text[first - 1 : first - 1 + room], first):
+    for number, text in enumerate(shown, first):
         here = number == source.line
         mark = ">" if here else " "
-        code = clip(text.expandtabs(), max(frame.width - 7, 1), frame.glyphs)
+        code = clip(text, max(frame.width - 7, 1), frame.glyphs)
         lines.append(
             [(f"{mark}{number:>4}  ", "dim"), (code, "bold" if here else "dim")]
         )

@@ -10,13 +10,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from textwrap import wrap
-from typing import Any, TypeAlias
+from typing import Any
 
 from kernbench.replay.answers import Source
-from kernbench.replay.commands import BLAME, GOTO, HAZARDS, OUTPUTS, SOURCE, VERIFY
+from kernbench.replay.command import Call
+from kernbench.replay.commands import (
+    BLAME,
+    DIFF,
+    GOTO,
+    HAZARDS,
+    OUTPUTS,
+    SOURCE,
+    VERIFY,
+)
+from kernbench.replay.commands import DIVERGENCE as OF_DIVERGENCE
 from kernbench.replay.data.blame import Blame
 from kernbench.replay.data.grids import cell_name
-from kernbench.replay.data.outputs import OutputRow, Outputs
+from kernbench.replay.data.outputs import Outputs
 from kernbench.replay.index import Index
 from kernbench.replay.inner_commands import (
     COMPARISON,
@@ -26,11 +36,11 @@ from kernbench.replay.inner_commands import (
     JUDGEMENT,
 )
 from kernbench.replay.query import Query
-from kernbench.replay.races.findings import Finding, Findings, Verdict
+from kernbench.replay.races.findings import Finding, Findings, race_near
 from kernbench.replay.text import number_text
-from kernbench.replay.views.diff import Comparison, Divergence, Judgement
+from kernbench.replay.views.diff import Comparison, Divergence
 from kernbench.replay.views.grids import GridOf, GridPart, GridShape
-from tui.draw import Glyphs, Line, Run, clip, length
+from tui.draw import Line, Run, clip, length
 from tui.panes.base import (
     Answers,
     Back,
@@ -56,7 +66,6 @@ from tui.panes.base import (
 )
 from tui.panes.grid import (
     Cells,
-    Look,
     Window,
     bad_map,
     error_map,
@@ -64,17 +73,23 @@ from tui.panes.grid import (
     heat_lines,
     next_mark,
     number_lines,
-    picked_style,
+)
+from tui.panes.hazard_list import Proofs, hazard_lines, with_proofs
+from tui.panes.verdicts import (
+    DIVERGENCE,
+    HAZARD_LIST,
+    Subject,
+    leads,
+    look,
+    output_line,
+    outputs_head,
+    rounding,
+    verdict,
 )
 
 NUMBERS = "numbers"
 HEATMAP = "heatmap"
 OUTPUT_LIST = "outputs"
-DIVERGENCE = "first divergence"
-HAZARD_LIST = "hazards"
-
-_Ops: TypeAlias = tuple[int, int]
-"""The later and the earlier op of a race."""
 
 _WORDS = {OUTPUT_LIST: "show", DIVERGENCE: "go", HAZARD_LIST: "go"}
 """What Enter does in the views where rows are picked."""
@@ -84,15 +99,6 @@ _OUTPUTS_SHARE = 3
 """A third of the pane is for the outputs, where the numbers are below them."""
 _HAZARD_LINES = 8
 """Lines that are kept for the picked hazard."""
-_ROW_AND_COLUMN = 2
-"""Numbers of an origin that is a row and a column, as that of a tile's block."""
-_GOOD: Run = ("ok", "flight")
-_BAD: Run = ("DIFFERS!", "bad")
-_PLANES = ("expected", "actual", "error")
-_COMES = "..."
-"""In place of a finding that is looked for once nothing is pressed."""
-_IN_ITS_VIEW = "in its view (V)"
-"""In place of one that is only looked for where the user opens its view."""
 _MAPS = 2
 """Heatmaps side by side: the share of bad elements, and the worst error."""
 _AT_ONCE = 20_000
@@ -103,6 +109,12 @@ _LEAST_CHAIN = 4
 """Lines below the numbers from which on it is told how an element came to be."""
 _RECORDED_SHOWN = 3
 """Outputs that are named of a run whose verdict is not that of these ops."""
+_LINES_BELOW_VERDICT = {
+    (False, False): 1,  # what rounding explains
+    (False, True): 0,
+    (True, True): 2,  # the picked element, and who made it
+}
+"""Lines between the verdict and the grid, of what failed or not, an output or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,18 +146,7 @@ class DiffState:
     cells: Cells = field(default_factory=Cells)
     output: str | None = None
     settled: tuple[str, int] | None = None
-    proofs: tuple[tuple[_Ops, Verdict], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Subject:
-    """What is compared: an output, or if that is empty what an op wrote; at that op.
-    ``failed``: it is an output that the run found wrong.
-    """
-
-    output: str
-    op: int
-    failed: bool = False
+    proofs: Proofs = ()
 
 
 class DiffPane(BasePane[DiffState]):
@@ -216,7 +217,7 @@ class DiffPane(BasePane[DiffState]):
 
     def _failed(
         self, state: DiffState, frame: Frame, answers: Answers
-    ) -> tuple[_Subject, ...] | None:
+    ) -> tuple[Subject, ...] | None:
         """The outputs that failed, each at the op at which it was judged; None until
         that is known.
         """
@@ -227,14 +228,14 @@ class DiffPane(BasePane[DiffState]):
         if outputs is None:
             return None
         return tuple(
-            _Subject(out.row.tensor, out.after - 1, failed=True)
+            Subject(out.row.tensor, out.after - 1, failed=True)
             for out in outputs.rows
             if not out.row.ok
         )
 
     def _subject(
         self, state: DiffState, frame: Frame, answers: Answers
-    ) -> _Subject | None:
+    ) -> Subject | None:
         """What is compared; None until that is known, and before the first op.
 
         Where an output failed, an op that writes nothing that can be compared is no
@@ -246,7 +247,7 @@ class DiffPane(BasePane[DiffState]):
         for one in failed:
             if one.output == state.output:
                 return one
-        subject = _Subject(state.output or "", frame.cursor)
+        subject = Subject(state.output or "", frame.cursor)
         if failed and state.output is None:
             return failed[0]
         if failed and not subject.output:
@@ -258,9 +259,15 @@ class DiffPane(BasePane[DiffState]):
     # -- update ---------------------------------------------------------------
 
     def claimed(self, state: DiffState, frame: Frame, answers: Answers) -> str | None:
-        """Of the picked race that its order matters."""
+        """Of the picked race that its order matters; where the lead of the pane has
+        the number of hazards, of the first race.
+        """
         found: Findings | None = answers.known(HAZARDS.ask())
-        if self._mode(state) != HAZARD_LIST or found is None:
+        if found is None:
+            return None
+        if state.view == 0:
+            return race_near(found)
+        if self._mode(state) != HAZARD_LIST:
             return None
         at = state.rows.at or 0
         if at >= len(found.rows):
@@ -279,7 +286,7 @@ class DiffPane(BasePane[DiffState]):
             case Settle():
                 pass
             case ProvedRaces(rows):
-                state = replace(state, proofs=_with_proofs(state.proofs, rows))
+                state = replace(state, proofs=with_proofs(state.proofs, rows))
             case ShowOutput(output):
                 state = replace(self.with_view(state, 0), output=output)
             case Back():
@@ -422,12 +429,24 @@ class DiffPane(BasePane[DiffState]):
         if outputs is None or subject is None:
             return None
         above = 1 + len(self._listed(outputs, subject, state, frame))
-        above += len(_verdict(found, subject, frame))
+        above += len(verdict(found, subject, frame))
         above += _LINES_BELOW_VERDICT[subject.failed, bool(subject.output)]
         maps = _MAPS if self._mode(state) == HEATMAP else 0
-        return Window(frame.width, frame.height - above, _look(found), maps)
+        return Window(frame.width, frame.height - above, look(found), maps)
 
     # -- queries --------------------------------------------------------------
+
+    def question(self, state: DiffState, frame: Frame, answers: Answers) -> Call | None:
+        """The comparison that is shown, or the list."""
+        mode = self._mode(state)
+        if mode == HAZARD_LIST:
+            return HAZARDS()
+        if mode == DIVERGENCE:
+            return OF_DIVERGENCE()
+        subject = self._subject(state, frame, answers)
+        if mode == OUTPUT_LIST or (subject is not None and subject.output):
+            return VERIFY() if subject is not None and subject.failed else OUTPUTS()
+        return DIFF() if frame.cursor >= 0 else None
 
     def queries(
         self, state: DiffState, frame: Frame, answers: Answers
@@ -442,7 +461,7 @@ class DiffPane(BasePane[DiffState]):
         if mode == OUTPUT_LIST:
             return tuple(wanted)
         if state.output == "" and frame.cursor >= 0:
-            wanted.append(_comparison_query(_Subject("", frame.cursor)))
+            wanted.append(_comparison_query(Subject("", frame.cursor)))
         subject = self._subject(state, frame, answers)
         if subject is None:
             return tuple(wanted)
@@ -474,7 +493,7 @@ class DiffPane(BasePane[DiffState]):
         return tuple(wanted)
 
     def _blame_queries(
-        self, state: DiffState, subject: _Subject, frame: Frame, answers: Answers
+        self, state: DiffState, subject: Subject, frame: Frame, answers: Answers
     ) -> list[Query]:
         """Who made the picked element, then the kernel line of that."""
         place = self.place(state, frame, answers)
@@ -496,7 +515,9 @@ class DiffPane(BasePane[DiffState]):
 
         def draw(lines: list[Line]) -> None:
             if mode == HAZARD_LIST:
-                _draw_hazards(lines, state, frame, answers)
+                lines += hazard_lines(
+                    answers.of(HAZARDS.ask()), state.rows, state.proofs, frame.width
+                )
             elif mode == DIVERGENCE:
                 _draw_divergence(lines, state, frame, answers)
             else:
@@ -508,7 +529,7 @@ class DiffPane(BasePane[DiffState]):
         self, lines: list[Line], state: DiffState, frame: Frame, answers: Answers
     ) -> None:
         """What leads the pane, the outputs, and unless they fill it the comparison."""
-        lines.append(_leads(answers))
+        lines.append(leads(answers))
         outputs: Outputs = answers.of(self._outputs_query(state, frame))
         subject = self._subject(state, frame, answers)
         lines += self._listed(outputs, subject, state, frame)
@@ -522,7 +543,7 @@ class DiffPane(BasePane[DiffState]):
     def _listed(
         self,
         outputs: Outputs,
-        subject: _Subject | None,
+        subject: Subject | None,
         state: DiffState,
         frame: Frame,
     ) -> list[Line]:
@@ -543,27 +564,27 @@ class DiffPane(BasePane[DiffState]):
         for sentence in outputs.disagreements[:_RECORDED_SHOWN]:
             parts = wrap(sentence, max(frame.width - 2, 8))
             lines += [[(f" {part}", "mark")] for part in parts]
-        lines.append([(_outputs_head(outputs), "dim")])
+        lines.append([(outputs_head(outputs), "dim")])
         for i, out in enumerate(outputs.rows[first : first + room], first):
             is_shown = out.row.tensor == shown
-            lines.append(_output(out, is_shown, i == picked, frame.glyphs))
+            lines.append(output_line(out, is_shown, i == picked, frame.glyphs))
         return lines
 
     def _draw_grid(
         self,
         lines: list[Line],
         state: DiffState,
-        subject: _Subject,
+        subject: Subject,
         frame: Frame,
         answers: Answers,
     ) -> None:
         """The verdict on what is compared, and its three planes."""
         found: Comparison = answers.of(_comparison_query(subject))
-        lines += _verdict(found, subject, frame)
+        lines += verdict(found, subject, frame)
         if found.grid is None:
             return
         if not subject.output:
-            lines.append([_rounding(subject.op, answers)])
+            lines.append([rounding(subject.op, answers)])
         window = self._window(state, found, frame, answers)
         if window is None:
             return
@@ -589,7 +610,7 @@ class DiffPane(BasePane[DiffState]):
     def _chain(
         self,
         state: DiffState,
-        subject: _Subject,
+        subject: Subject,
         room: int,
         frame: Frame,
         answers: Answers,
@@ -627,7 +648,7 @@ class DiffPane(BasePane[DiffState]):
         return line
 
     def _suspect(
-        self, state: DiffState, subject: _Subject, frame: Frame, answers: Answers
+        self, state: DiffState, subject: Subject, frame: Frame, answers: Answers
     ) -> Line:
         """Which op made the picked element wrong, as far as that is known, and what
         Enter does.
@@ -657,7 +678,7 @@ class DiffPane(BasePane[DiffState]):
 # -- questions ----------------------------------------------------------------
 
 
-def _comparison_query(subject: _Subject) -> Query:
+def _comparison_query(subject: Subject) -> Query:
     """What is said of the output, or of what the op wrote, without its numbers."""
     return COMPARISON.ask(subject.op, output=subject.output)
 
@@ -667,7 +688,7 @@ def _text_query(frame: Frame) -> Query:
     return DIVERGENCE_TEXT.ask(width=frame.width - 1)
 
 
-def _comparison(subject: _Subject | None, answers: Answers) -> Comparison | None:
+def _comparison(subject: Subject | None, answers: Answers) -> Comparison | None:
     """What is compared, if that is known."""
     if subject is None or subject.op < 0:
         return None
@@ -676,7 +697,7 @@ def _comparison(subject: _Subject | None, answers: Answers) -> Comparison | None
 
 
 def _grid_query(
-    state: DiffState, subject: _Subject, grid: GridShape, window: Window
+    state: DiffState, subject: Subject, grid: GridShape, window: Window
 ) -> Query:
     """The numbers, or blocks of the heatmap, in view."""
     of = GridOf(subject.output, compared=True)
@@ -710,7 +731,7 @@ def _fitted(line: Line, tail: Run, frame: Frame) -> Line:
 
 
 def _at_first_mismatch(
-    state: DiffState, grid: GridShape, subject: _Subject
+    state: DiffState, grid: GridShape, subject: Subject
 ) -> DiffState:
     """The state once a comparison is known: if it is another than before, its first
     mismatch is picked.
@@ -734,155 +755,7 @@ def _next_op(hazard: Finding, cursor: int) -> int:
     return hazard.op.op
 
 
-# -- what leads the pane ------------------------------------------------------
-
-
-def _leads(answers: Answers) -> Line:
-    """Where it went wrong first, as far as that is known."""
-    soon = answers.known(EXECUTES_SOON.ask()) is not False
-    divergence: Divergence | None = answers.known(FIRST_DIVERGENCE.ask())
-    op = "none"
-    if divergence is None:
-        op = _not_known(soon)
-    elif divergence.error:
-        op = _not_known(False)
-    elif divergence.op >= 0:
-        op = f"op {divergence.op:,}"
-    hazards: Findings | None = answers.known(HAZARDS.ask())
-    count = "none"
-    if hazards is None:
-        count = _not_known(soon)
-    elif not hazards.ok:
-        count = f"{len(hazards.rows):,}"
-    return [_lead(DIVERGENCE, op), _lead(HAZARD_LIST, count)]
-
-
-def _not_known(soon: bool) -> str:
-    """Whether a finding comes by itself, or only where the user asks for it."""
-    return _COMES if soon else _IN_ITS_VIEW
-
-
-def _lead(kind: str, found: str) -> Run:
-    """One finding, in the style of how bad it is."""
-    styles = {"none": "flight", _COMES: "dim", _IN_ITS_VIEW: "dim"}
-    return f" {kind}: {found} ", styles.get(found, "bad")
-
-
-# -- outputs ------------------------------------------------------------------
-
-
-def _outputs_head(outputs: Outputs) -> str:
-    """What the columns of the outputs are, or why there are none."""
-    if not outputs.rows:
-        return f" {outputs.note}"
-    names = f" {'output':<16} {'state':<12}"
-    return f"{names} {'bad':>9} {'of':>9} {'max abs':>9} {'max ulp':>8}"
-
-
-def _output(out: OutputRow, is_shown: bool, picked: bool, glyphs: Glyphs) -> Line:
-    """One output: whether it is as expected, or at which op it is due."""
-    row = out.row
-    state, state_style = _verdict_of(row.ok)
-    counts_style = ""
-    if not out.due:
-        state = f"due op {out.after - 1}"
-        state_style = "dim"
-        counts_style = "dim"
-    mark = ">" if is_shown else " "
-    name = f"{mark}{clip(row.tensor, 16, glyphs)} "
-    apart, _, steps = row.worst
-    counts = f" {row.mismatches:>9,} {row.elements:>9,} {apart:>9.1e} {steps:>8,}"
-    return [
-        (name, picked_style(picked)),
-        (f"{state:<12}", state_style),
-        (counts, counts_style),
-    ]
-
-
-def _verdict_of(ok: bool) -> Run:
-    """Whether all elements are within the tolerance, in a word."""
-    return _GOOD if ok else _BAD
-
-
-# -- the comparison -----------------------------------------------------------
-
-
-_LINES_BELOW_VERDICT = {
-    (False, False): 1,  # what rounding explains
-    (False, True): 0,
-    (True, True): 2,  # the picked element, and who made it
-}
-"""Lines between the verdict and the grid, of what failed or not, an output or not."""
-
-
-def _verdict(found: Comparison, subject: _Subject, frame: Frame) -> list[Line]:
-    """What is compared, what is to be said of it, and how many elements differ."""
-    name = found.name.removeprefix("TileToken/")
-    what = f"op {subject.op} {name}"
-    if subject.output:
-        what = f"output {name}"
-        if subject.op != frame.cursor:
-            what += f" at op {subject.op:,}"
-    lines: list[Line] = []
-    head = f" {what} "
-    if found.note:
-        parts = wrap(f"{what}: {found.note}", max(frame.width - 2, 8))
-        lines += [[(f" {part}", "bold")] for part in parts]
-        head = " "
-    row = found.row
-    if row is None:
-        return lines
-    counts = (
-        f" {row.mismatches:,} of {row.elements:,} bad, {row.left_out}"
-        f"abs {row.max_abs:.1e} ulp {row.max_ulp}"
-    )
-    limits = f"  rtol {row.tolerance.rtol:g} atol {row.tolerance.atol:g}"
-    line = [(head, "bold"), _verdict_of(row.ok), (counts, "title")]
-    if length(line) + len(limits) <= frame.width:
-        line.append((limits, "dim"))
-    return [*lines, line]
-
-
-def _look(found: Comparison) -> Look:
-    """How the numbers of a comparison are shown; rows and columns of a tile are
-    numbered as in the whole output.
-    """
-    origin = (0, 0)
-    if len(found.origin) == _ROW_AND_COLUMN:
-        row, column = found.origin
-        origin = (row, column)
-    return Look(_PLANES, number_text, mark=("!", "bad"), origin=origin)
-
-
-def _rounding(op: int, answers: Answers) -> Run:
-    """Whether rounding explains the op's error, and how far off is what Phase 1 saw.
-
-    A judgement made after the first divergence was looked for knows more.
-    """
-    found: Judgement | None = answers.known(JUDGEMENT.ask(op, divergence=True))
-    if found is None:
-        found = answers.known(JUDGEMENT.ask(op, divergence=False))
-    if found is None:
-        return " local error ...", "dim"
-    check = found.check
-    if check is None:
-        return " local error: :diff tells", "dim"
-    text = f" local error {check.local:.1e}, rounding explains {check.bound:.1e}"
-    if check.over:
-        text = text.replace("explains", "explains only")
-    if check.overflows:
-        text = " overflow"
-    if not check.local:
-        text = " exact"
-    if check.accumulated is not None:
-        text += f", accumulated {check.accumulated:.1e}"
-    if found.source.startswith("Phase 1"):
-        text += f"; {found.source} off {found.apart:.1e}"
-    is_bad = check.over or check.overflows
-    return text, "bad" if is_bad else "title"
-
-
-# -- first divergence and hazards ---------------------------------------------
+# -- first divergence ---------------------------------------------------------
 
 
 def _draw_divergence(
@@ -893,64 +766,3 @@ def _draw_divergence(
     for row in text[state.rows.top :]:
         names_op = row.startswith("op")
         lines.append([(f" {row}", "bold" if names_op else "")])
-
-
-def _draw_hazards(
-    lines: list[Line], state: DiffState, frame: Frame, answers: Answers
-) -> None:
-    """The hazards in view, and all about the picked one."""
-    found: Findings = answers.of(HAZARDS.ask())
-    head = " no hazards"
-    if found.rows:
-        head = f" hazards: {len(found.rows):,}"
-    if found.note:
-        head += f"; {found.note}"
-    lines.append([(head, "dim")])
-    visible = state.rows.visible
-    hazards = found.rows[visible.start : visible.stop]
-    for i, hazard in enumerate(hazards, visible.start):
-        proof = _with_proof(hazard, state).proof
-        style = picked_style(i == state.rows.pick)
-        lines.append([(_hazard(hazard, proof), style)])
-    at = state.rows.at or 0
-    some = [_with_proof(row, state) for row in found.rows[at : at + 1]]
-    picked = Findings(tuple(some), unchecked=found.unchecked)
-    if not picked.rows:
-        return
-    for line in picked.lines(frame.width):
-        parts = wrap(line, max(frame.width - 4, 8), subsequent_indent="    ")
-        lines += [[(f"  {part}", "title")] for part in parts]
-
-
-def _with_proof(row: Finding, state: DiffState) -> Finding:
-    """A finding with what came of it when it was tried out."""
-    known = dict(state.proofs)
-    return replace(row, proof=known.get(_ops_of(row)))
-
-
-def _with_proofs(
-    known: tuple[tuple[_Ops, Verdict], ...], rows: tuple[Finding, ...]
-) -> tuple[tuple[_Ops, Verdict], ...]:
-    """Proofs that are known, with those of some findings."""
-    found = dict(known)
-    for row in rows:
-        if row.proof is not None:
-            found[_ops_of(row)] = row.proof
-    return tuple(found.items())
-
-
-def _ops_of(row: Finding) -> _Ops:
-    """The later and the earlier op of a finding, -1 for none."""
-    return row.op.op, -1 if row.other is None else row.other.op
-
-
-def _hazard(hazard: Finding, proof: Verdict | None) -> str:
-    """One line: what is wrong, between which ops, how often, and what comes of it."""
-    text = f"! {hazard.what or hazard.kind}: op {hazard.op.op:,}"
-    if hazard.other is not None:
-        text += f" and {hazard.other.op:,}"
-    if hazard.count > 1:
-        text += f", {hazard.count:,} times"
-    if proof is not None:
-        text += f"; {proof.text}"
-    return text

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from kernbench.replay.answers import Touch
-from kernbench.replay.commands import BLAME, GOTO
+from kernbench.replay.command import Call
+from kernbench.replay.commands import BLAME, GOTO, MEMORY
+from kernbench.replay.commands import HISTORY as OF_A_PLACE
 from kernbench.replay.data.grids import cell_name
 from kernbench.replay.data.memory import Memory, MemoryEntry
 from kernbench.replay.index import Index
@@ -333,6 +335,19 @@ class MemoryPane(BasePane[MemoryState]):
         return Window(frame.width, height, _look(mode, summary), maps)
 
     # -- queries --------------------------------------------------------------
+
+    def question(
+        self, state: MemoryState, frame: Frame, answers: Answers
+    ) -> Call | None:
+        """What memory holds, or in the views of a tensor that tensor; the accesses of a
+        place.
+        """
+        if self._mode(state) == OVERVIEW:
+            return MEMORY()
+        if self._mode(state) == HISTORY:
+            place = state.history_of
+            return None if place is None else OF_A_PLACE(place=place)
+        return None if state.shown is None else MEMORY(name=state.shown.tensor)
 
     def queries(
         self, state: MemoryState, frame: Frame, answers: Answers

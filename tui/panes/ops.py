@@ -11,7 +11,8 @@ from textwrap import wrap
 from typing import TypeAlias
 
 from kernbench.replay.answers import OpDetails, OpRow, Source
-from kernbench.replay.commands import GOTO, OP, SOURCE
+from kernbench.replay.command import Call
+from kernbench.replay.commands import GOTO, OP, OPS, SOURCE
 from kernbench.replay.index import Index
 from kernbench.replay.inner_commands import FITTING, IN_SERVICE, OP_ROWS
 from kernbench.replay.query import Query
@@ -168,6 +169,10 @@ class OpsPane(BasePane[OpsState]):
         return found
 
     # -- queries ------------------------------------------------------------------
+
+    def question(self, state: OpsState, frame: Frame, answers: Answers) -> Call | None:
+        """The log around the cursor, of ops that fit the filter."""
+        return OPS(where=state.where)
 
     def queries(
         self, state: OpsState, frame: Frame, answers: Answers

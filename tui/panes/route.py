@@ -16,7 +16,8 @@ from itertools import groupby, pairwise
 from textwrap import wrap
 from typing import Any, TypeAlias
 
-from kernbench.replay.commands import ROUTE
+from kernbench.replay.command import Call
+from kernbench.replay.commands import LINKS, ROUTE
 from kernbench.replay.index import Index
 from kernbench.replay.inner_commands import MACHINE_MAP, MAP_LOAD
 from kernbench.replay.query import Query
@@ -239,6 +240,14 @@ class RoutePane(BasePane[RouteState]):
         return replace(state, rows=rows, column=0, sought=True, pans=False)
 
     # -- queries -------------------------------------------------------------------
+
+    def question(
+        self, state: RouteState, frame: Frame, answers: Answers
+    ) -> Call | None:
+        """The op's way; of the view of loads those of links."""
+        if self.views[state.view] == HEAT:
+            return LINKS()
+        return ROUTE() if frame.cursor >= 0 else None
 
     def queries(
         self, state: RouteState, frame: Frame, answers: Answers

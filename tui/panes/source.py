@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.replay.answers import Source
+from kernbench.replay.command import Call
 from kernbench.replay.commands import LINES, SOURCE, TO_LINE
 from kernbench.replay.index import Index
 from kernbench.replay.inner_commands import IN_SERVICE
@@ -160,6 +161,12 @@ class SourcePane(BasePane[SourceState]):
         return _numbers_of(source, took)
 
     # -- queries --------------------------------------------------------------
+
+    def question(
+        self, state: SourceState, frame: Frame, answers: Answers
+    ) -> Call | None:
+        """The time of the lines, of the focus."""
+        return LINES(pe=self._focus(frame)) if frame.cursor >= 0 else None
 
     def queries(
         self, state: SourceState, frame: Frame, answers: Answers

@@ -11,12 +11,17 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernbench.replay.arrays import Ints
+from kernbench.replay.command import Call
 from kernbench.replay.commands import (
     BUSIEST,
+    CRITICAL,
+    DIAGNOSE,
     ENERGY,
     FETCHES,
     GOTO,
@@ -84,14 +89,16 @@ _AT_ONCE = 20_000
 some 2 s of both lanes, and twice as many ops twice as long.
 """
 _STEPS = 20
-"""Steps of the critical path, the longest: more would be steps of 1 ns."""
+"""Steps of the critical path, the longest."""
+_LEAST_STEP = 1 / 100
+"""The share of the critical path from which on a step is listed."""
 _BUSIEST = 20
 _PLOT_LINES = 11
 """Of the roofline's text: the plot with its axis, which comes last."""
 _NEVER_ENDED = "never ended: "
 _SHORTEST_NAME = 8
 _SHORTEST_BAR = 4
-_USUAL_BAR = 12
+_USUAL_BAR = 8
 """Columns of a bar that has to be no shorter for a long name to be shown in full."""
 _SHARE_COLUMNS = 10
 """Columns of a row with a bar that are neither its name, nor its text, nor the bar."""
@@ -266,9 +273,22 @@ class StatsPane(BasePane[StatsState]):
             found.append(answer)
         if not found:
             return None
-        return self._rows(queries, found, frame, state.proved)
+        return self._rows(state, queries, found, frame)
 
     # -- queries ------------------------------------------------------------------
+
+    def question(
+        self, state: StatsState, frame: Frame, answers: Answers
+    ) -> Call | None:
+        """The answer of the view; of stalls for the focus, of PEs for the call."""
+        mode = self.views[state.view]
+        if mode == STALL_VIEW:
+            _, name = self._index.ops.focus(frame.cursor, frame.level)
+            return STALLS(pe=name)
+        if mode == PES_VIEW:
+            asked = self._asked(state, frame)
+            return PES(cmd=asked[0].args.cmd) if asked else None
+        return _COMMANDS[mode]()
 
     def queries(
         self, state: StatsState, frame: Frame, answers: Answers
@@ -308,17 +328,54 @@ class StatsPane(BasePane[StatsState]):
             return (ENERGY.ask(),)
         if mode == WHATIF_VIEW:
             return (WHATIF.ask(),)
-        if frame.cursor < 0 or not self._has_call(frame):
+        op = self._called_op(frame.cursor)
+        if op is None:
             return ()
-        row = self._index.ops.row_of(frame.cursor)
-        return (PES.ask(cmd=int(self._index.trace.op_columns.cmd[row])),)
+        return (PES.ask(cmd=int(self._calls_of(np.array([op]))[0])),)
 
-    def _has_call(self, frame: Frame) -> bool:
-        """Whether the op is of a call that a kernel made."""
-        row = self._index.ops.row_of(frame.cursor)
-        cmd = int(self._index.trace.op_columns.cmd[row])
-        command = self._index.trace.command(cmd)
-        return command is not None and command.launch >= 0
+    def _called_op(self, cursor: int) -> int | None:
+        """The op of which the view of PEs shows the call: the cursor's, or the next one
+        that a kernel called, if the host called that, or else the last one. None: there
+        is none, or the cursor is before the first op.
+
+        It is looked for in growing blocks, of which the first is the cursor's op alone.
+        """
+        if cursor < 0:
+            return None
+        end = len(self._index.ops)
+        size = 1
+        after = cursor
+        while after < end:
+            found = self._called_in(after, min(after + size, end))
+            if len(found):
+                return int(found[0])
+            after += size
+            size *= 8
+        size = 64
+        before = cursor
+        while before > 0:
+            found = self._called_in(max(before - size, 0), before)
+            if len(found):
+                return int(found[-1])
+            before -= size
+            size *= 8
+        return None
+
+    def _called_in(self, first: int, end: int) -> Ints:
+        """Which of the ops from ``first`` on, before ``end``, a kernel has called."""
+        cmds = self._calls_of(np.arange(first, end))
+        return first + np.flatnonzero((cmds >= 0) & ~np.isin(cmds, self._host_calls))
+
+    def _calls_of(self, ops: Ints) -> Ints:
+        """The call of each op."""
+        trace = self._index.trace
+        return np.asarray(trace.op_columns.cmd[trace.order[ops]])
+
+    @cached_property
+    def _host_calls(self) -> Ints:
+        """The calls that the host made."""
+        log = self._index.trace.commands
+        return np.asarray(log.cmd[:][log.launch[:] < 0])
 
     # -- render -------------------------------------------------------------------
 
@@ -339,7 +396,7 @@ class StatsPane(BasePane[StatsState]):
             found += [answers.of(query) for query in queries[1:]]
         except Waiting as missing:
             waiting = missing
-        rows = self._rows(queries, found, frame, state.proved)
+        rows = self._rows(state, queries, found, frame)
         flying = self._names_in_service(frame, answers)
         marks_service = self.views[state.view] not in (DIAGNOSIS_VIEW, ROOFLINE_VIEW)
         visible = state.rows.visible
@@ -394,6 +451,26 @@ class StatsPane(BasePane[StatsState]):
     # -- rows ---------------------------------------------------------------------
 
     def _rows(
+        self,
+        state: StatsState,
+        queries: tuple[Query, ...],
+        found: Sequence[Any],
+        frame: Frame,
+    ) -> Sequence[_Row]:
+        """The rows of what was found so far. Where they are about another op than the
+        cursor's, the first one says so.
+        """
+        rows = self._kept_rows(queries, found, frame, state.proved)
+        if self.views[state.view] != PES_VIEW:
+            return rows
+        op = self._called_op(frame.cursor)
+        if op is None or op == frame.cursor:
+            return rows
+        which = "next" if op > frame.cursor else "last"
+        text = f"the host made this op; this is the {which} call of a kernel, op {op:,}"
+        return [_Row([(text, "title")], _to_op(op)), *rows]
+
+    def _kept_rows(
         self,
         queries: tuple[Query, ...],
         found: Sequence[Any],
@@ -457,9 +534,18 @@ class StatsPane(BasePane[StatsState]):
         return max(last, default=None)
 
 
-_NO_CALL: Line = [
-    (" the host made this op, so no PE called it: n, N find others", "dim")
-]
+_COMMANDS = {
+    DIAGNOSIS_VIEW: DIAGNOSE,
+    CRITICAL_VIEW: CRITICAL,
+    ROOFLINE_VIEW: ROOFLINE,
+    BUSIEST_VIEW: BUSIEST,
+    FETCHES_VIEW: FETCHES,
+    ENERGY_VIEW: ENERGY,
+    WHATIF_VIEW: WHATIF,
+}
+"""The commands that answer what views show at every op alike."""
+
+_NO_CALL: Line = [(" no kernel was launched here, so no PE called anything", "dim")]
 
 
 def _to_op(op: int | None) -> tuple[Effect, ...]:
@@ -596,9 +682,16 @@ def _critical_rows(path: CriticalPath, width: int, glyphs: Glyphs) -> list[_Row]
     ):
         bars = [_Bar(name, ns / whole, time_text(ns)) for name, ns in times.items()]
         rows += _bar_rows(title, bars, width, glyphs)
+    longest = max((step.ns for step in path.steps), default=0.0)
+    # of a path of very many steps none is a hundredth
+    least = min(whole * _LEAST_STEP, longest / 2)
+    steps = [step for step in path.steps if step.ns >= least]
     title = f"its longest steps in order, of {time_text(whole)}"
+    left_out = path.left_out + len(path.steps) - len(steps)
+    if left_out:
+        title = f"{title}; {left_out:,} shorter ones are left out"
     rows.append(_Row([(title, "title")]))
-    rows += [_step_row(step, width, glyphs) for step in path.steps]
+    rows += [_step_row(step, width, glyphs) for step in steps]
     return rows
 
 
@@ -613,10 +706,12 @@ def _step_row(step: Step, width: int, glyphs: Glyphs) -> _Row:
     where = step.node
     op = None
     if step.op >= 0:
-        where = f"op {step.op:,} {step.node} {step.site}"
+        line_of_kernel = step.site.rpartition("/")[2]
+        where = f"{line_of_kernel} op {step.op:,} {step.node}"
         op = step.op
     line = [(what, ""), (clip(where, width - len(what), glyphs), "dim")]
-    return _Row(line, _to_op(op))
+    claim = "" if op is None else f"slack {op}"  # that there is none
+    return _Row(line, _to_op(op), claim)
 
 
 def _bar_rows(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from kernbench.replay.command import Call
 from kernbench.replay.commands import GOTO, TEXTS
 from kernbench.replay.index import Index
 from kernbench.replay.query import Query
@@ -117,6 +118,12 @@ class TextsPane(BasePane[TextsState]):
         return (Do(GOTO(op=op)),)
 
     # -- queries and render -------------------------------------------------------
+
+    def question(
+        self, state: TextsState, frame: Frame, answers: Answers
+    ) -> Call | None:
+        """All texts."""
+        return TEXTS()
 
     def queries(
         self, state: TextsState, frame: Frame, answers: Answers

@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from kernbench.replay.commands import GOTO
+from kernbench.replay.command import Call
+from kernbench.replay.commands import GOTO, TILES
 from kernbench.replay.index import Index
 from kernbench.replay.inner_commands import (
     IN_SERVICE,
@@ -254,6 +255,12 @@ class TilesPane(BasePane[TilesState]):
         return (Do(GOTO(op=stage.op)),)
 
     # -- queries -------------------------------------------------------------------
+
+    def question(
+        self, state: TilesState, frame: Frame, answers: Answers
+    ) -> Call | None:
+        """The tiles of the op's composite."""
+        return TILES() if frame.cursor >= 0 else None
 
     def queries(
         self, state: TilesState, frame: Frame, answers: Answers

@@ -7,16 +7,18 @@ that folds (``tree.py``), and a few of them may be pinned on top.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from kernbench.replay.arrays import Array, Bools, Ints
-from kernbench.replay.command import Command
+from kernbench.replay.arrays import Bools, Ints
+from kernbench.replay.command import Call, Command
+from kernbench.replay.commands import CRITICAL as OF_CRITICAL_PATH
 from kernbench.replay.commands import GOTO, TIME
+from kernbench.replay.commands import HAZARDS as FOUND_HAZARDS
+from kernbench.replay.commands import TIMELINE as OF_WINDOW
 from kernbench.replay.index import Index
 from kernbench.replay.inner_commands import (
     CAUSES,
@@ -33,9 +35,10 @@ from kernbench.replay.inner_commands import (
     TRAFFIC_CELLS,
 )
 from kernbench.replay.query import Query
+from kernbench.replay.races.findings import Findings, race_near
 from kernbench.replay.time.timeline import RowKey
 from kernbench.replay.time.traffic import TrafficGroup
-from kernbench.replay.views.causes import Causes, Linked
+from kernbench.replay.views.causes import Causes
 from kernbench.replay.views.ops import InService
 from kernbench.replay.views.timeline import RowCells, TrafficCells
 from tui.draw import Line, Run, clip
@@ -59,9 +62,12 @@ from tui.panes.base import (
     Settle,
     Waiting,
 )
-from tui.panes.slices import Marks, Pointed, beside, duration_text, is_hot, legend
+from tui.panes.row_ops import Moment, RowOps
+from tui.panes.slices import Marks, Pointed, beside, is_hot, legend
 from tui.panes.slices import Row as CellRow
 from tui.panes.tree import Branch, Folds, Tree, row_of
+from tui.panes.why import pointed, why
+from tui.panes.windows import Window, Windows
 
 BUSY, IN_LANES, CRITICAL, HAZARDS = range(4)
 """The views, by their numbers."""
@@ -79,13 +85,6 @@ LONG_OPS = 50_000
 """A trace of more ops than this is long. Its window is summarised while no key comes,
 since indexing row after row would take seconds.
 """
-_LEAST_NS = 0.125
-"""The shortest window."""
-_EDGE = 1 / 50
-"""The share of the window that stays free on either side of what is fitted into it."""
-_PANS = 8
-"""How many steps of panning move the window by its own length."""
-
 _ROWS_ABOVE = 2
 """Rows above the cursor's group, which is as high as that of others."""
 _LEAST_LABEL = 16
@@ -96,23 +95,6 @@ _ONE_LINE = 7
 """Lines from which on one below the rows says why the cursor's op waited."""
 _TWO_LINES = 13
 """Lines from which on there is a legend too."""
-_SMALL_NS = 0.5
-"""A time between two ops that is not worth a word."""
-_REASONS = {
-    "operand": "its operands",
-    "engine": "the engine",
-    "window": "its turn in the window of tiles",
-    "dma_slot": "a slot of the DMA",
-    "link": "a link",
-    "hbm_channel": "a channel of HBM",
-    "credit": "a free slot at the receiver",
-    "arrival": "what was sent to it",
-    "launch": "the launch",
-    "barrier": "the barrier",
-}
-"""What waits are for, in words; any other reason is said as it is."""
-
-Window: TypeAlias = tuple[float, float]
 _T = TypeVar("_T")
 
 
@@ -208,16 +190,6 @@ class _Table:
         return number in (None, self.here)
 
 
-@dataclass(frozen=True, slots=True)
-class _Moment:
-    """What is looked for in a row: what was in service after ``begins`` ns, of the ops
-    up to position ``started``.
-    """
-
-    started: int
-    begins: float = math.inf
-
-
 class TimelinePane(BasePane[TimelineState]):
     """The timeline.
 
@@ -232,10 +204,12 @@ class TimelinePane(BasePane[TimelineState]):
         self._is_long = len(index.ops) > long_ops
         self._tree = Tree(index)
         self._end = max(index.trace.end_ns, 1.0)
+        self._windows = Windows(self._end, index.ops)
+        self._row_ops = RowOps(index)
 
     def start(self) -> TimelineState:
         """The window fitted to the launches; nothing is folded by hand or pinned."""
-        return TimelineState(self._fitted(*self._index.launch_window))
+        return TimelineState(self._windows.fitted(*self._index.launch_window))
 
     def view(self, state: TimelineState) -> int:
         """The number of the view that is shown."""
@@ -244,56 +218,6 @@ class TimelinePane(BasePane[TimelineState]):
     def with_view(self, state: TimelineState, view: int) -> TimelineState:
         """The state with another view."""
         return replace(state, view=view)
-
-    # -- the window ----------------------------------------------------------------
-
-    def _framed(self, t0: float, span: float) -> Window:
-        """The window of ``span`` ns from ``t0`` on, as far as that is allowed.
-
-        It is at most as long as the run with an edge on both sides. It may begin one
-        edge before the run, and end one edge behind it.
-        """
-        whole = self._end * 50 / 48
-        span = min(max(span, _LEAST_NS), whole)
-        latest = self._end - span * 49 / 50
-        t0 = max(min(t0, latest), -span * _EDGE)
-        return t0, t0 + span
-
-    def _fitted(self, t0: float, t1: float) -> Window:
-        """The window that shows the times from ``t0`` to ``t1``, ns, with some room."""
-        edge = max(t1 - t0, 1.0) * _EDGE
-        return self._framed(t0 - edge, t1 - t0 + 2 * edge)
-
-    def _zoomed(self, window: Window, factor: float, cursor: int) -> Window:
-        """A window ``factor`` times as long.
-
-        What stays at its place is the cursor's time, if that is in view, else the
-        middle.
-        """
-        t0, t1 = window
-        span = t1 - t0
-        middle = self._index.ops.time(cursor)
-        if not t0 <= middle < t1:
-            middle = t0 + span / 2
-        factor = max(factor, _LEAST_NS / span)
-        return self._framed(middle + (t0 - middle) * factor, span * factor)
-
-    def _panned(self, window: Window, by: int) -> Window:
-        """The window moved by some steps."""
-        t0, t1 = window
-        span = t1 - t0
-        return self._framed(t0 + span / _PANS * by, span)
-
-    def _following(self, window: Window, cursor: int) -> Window:
-        """The window if the cursor is in it, else one as long that begins a quarter of
-        its length before the cursor.
-        """
-        t0, t1 = window
-        time = self._index.ops.time(cursor)
-        if cursor < 0 or t0 <= time < t1:
-            return window
-        span = t1 - t0
-        return self._framed(time - span / 4, span)
 
     # -- update --------------------------------------------------------------------
 
@@ -304,7 +228,7 @@ class TimelinePane(BasePane[TimelineState]):
         window = state.window
         match event:
             case Moved():
-                window = self._following(window, frame.cursor)
+                window = self._windows.following(window, frame.cursor)
                 rows = state.rows.released()
                 state = replace(state, window=window, rows=rows, seeks=False)
             case Settle():
@@ -312,24 +236,24 @@ class TimelinePane(BasePane[TimelineState]):
             case Scroll():
                 state = replace(state, rows=state.rows.moved(event))
             case Pan(by):
-                state = replace(state, window=self._panned(window, by))
+                state = replace(state, window=self._windows.panned(window, by))
             case Zoom(factor):
-                window = self._zoomed(window, factor, frame.cursor)
+                window = self._windows.zoomed(window, factor, frame.cursor)
                 state = replace(state, window=window)
             case Fit():
-                window = self._fitted(*self._index.launch_window)
+                window = self._windows.fitted(*self._index.launch_window)
                 if window == state.window:
                     return None
                 state = replace(state, window=window)
             case FitBetween(t0, t1):
-                state = replace(state, window=self._fitted(t0, t1))
+                state = replace(state, window=self._windows.fitted(t0, t1))
             case ChangeView(by):
                 state = self.next_view(state, by) or state
                 state = replace(state, seeks=state.view in _MARKED)
             case Pin():
                 return self._pin(state, frame, answers)
             case Enter():
-                moment = _Moment(max(frame.cursor, 0))
+                moment = Moment(max(frame.cursor, 0))
                 return self._enter(state, frame, answers, moment)
             case Click():
                 return self._click(state, event, frame, answers)
@@ -381,7 +305,7 @@ class TimelinePane(BasePane[TimelineState]):
         after = min(int(np.searchsorted(ops, frame.cursor)), len(ops) - 1)
         around = [int(ops[max(after - 1, 0)]), int(ops[after])]
         op = min(around, key=lambda near: abs(near - frame.cursor))
-        window = self._following(state.window, op)
+        window = self._windows.following(state.window, op)
         row = self._here(table.shown, op)
         state = replace(state, window=window, rows=replace(state.rows, pick=row))
         return state, table
@@ -430,14 +354,23 @@ class TimelinePane(BasePane[TimelineState]):
         """Which of the rows shown the cursor's op is in: the lowest, if it is in
         several.
         """
-        lane = int(self._lanes_of(np.array([cursor]))[0])
+        lane = int(self._row_ops.lanes_of(np.array([cursor]))[0])
         number = self._tree.number(int(self._index.ops.components[cursor]))
         return row_of(shown, number, lane)
 
-    def _lanes_of(self, ops: Array) -> Ints:
-        """The lane that served each op."""
-        trace = self._index.trace
-        return np.asarray(trace.op_columns.slot[trace.order[ops]])
+    def claimed(
+        self, state: TimelineState, frame: Frame, answers: Answers
+    ) -> str | None:
+        """What the views with marks claim: of the cursor's op how long it may be
+        delayed, which is no time on the critical path; of the race next to the cursor
+        that its order matters.
+        """
+        if state.view == CRITICAL and frame.cursor >= 0:
+            return f"slack {frame.cursor}"
+        if state.view != HAZARDS:
+            return None
+        found: Findings | None = answers.known(FOUND_HAZARDS.ask())
+        return None if found is None else race_near(found, frame.cursor)
 
     # -- rows: pin, enter, click ---------------------------------------------------
 
@@ -470,7 +403,7 @@ class TimelinePane(BasePane[TimelineState]):
         state: TimelineState,
         frame: Frame,
         answers: Answers,
-        moment: _Moment,
+        moment: Moment,
     ) -> Change[TimelineState]:
         """Go to an op of the picked row: to the last one in service at a moment, or of
         a component to the last one begun by then. A group in which there is none is
@@ -481,11 +414,11 @@ class TimelinePane(BasePane[TimelineState]):
             return Change(state)
         op = None
         if not branch.traffic:
-            op = self._op_in_service(branch, moment)
+            op = self._row_ops.in_service(branch, moment)
         elif not branch.group:
             return Change(state)
         if op is None and not branch.group:
-            op = self._op_started(branch, moment.started)
+            op = self._row_ops.started(branch, moment.started)
         if op is not None:
             return Change(state, (Do(GOTO(op=op)),))
         number = self._number(frame)
@@ -494,39 +427,6 @@ class TimelinePane(BasePane[TimelineState]):
         rows = replace(state.rows, pick=state.rows.at)
         state = replace(state, folds=folds, rows=rows)
         return Change(self._settled(state, frame, answers))
-
-    def _op_in_service(self, branch: Branch, moment: _Moment) -> int | None:
-        """The last op of a row that was in service at a moment; None: there is none."""
-        found = self._index.op_index.in_flight(moment.started, moment.begins)
-        ops = np.array(found, np.int64)
-        ops = ops[np.isin(self._index.ops.components[ops], branch.components)]
-        if branch.lane is not None:
-            ops = ops[self._lanes_of(ops) == branch.lane]
-        return int(ops[-1]) if len(ops) else None
-
-    def _op_started(self, branch: Branch, started: int) -> int:
-        """The last op up to position ``started`` that a component or lane served, else
-        the first one that it did.
-
-        Of a lane it is looked for in growing blocks on both sides of ``started``, since
-        a component may have served millions of ops.
-        """
-        mine = self._index.op_index.ops_of(branch.components[0])
-        count = int(np.searchsorted(mine, mine.dtype.type(started), side="right"))
-        if branch.lane is None:
-            return int(mine[max(count - 1, 0)])
-
-        def in_lane(op: int, others: Array) -> Bools:
-            return np.asarray(self._lanes_of(others) == branch.lane)
-
-        ops = self._index.ops
-        before = ops.seek(mine, started + 1, -1, in_lane)
-        if before <= started:
-            return before
-        after = int(mine[count])
-        if in_lane(after, mine[count : count + 1])[0]:
-            return after
-        return ops.seek(mine, after, 1, in_lane)
 
     def _click(
         self, state: TimelineState, click: Click, frame: Frame, answers: Answers
@@ -547,13 +447,24 @@ class TimelinePane(BasePane[TimelineState]):
             return Change(state)
         state = replace(state, rows=picked)
         if column < 0:
-            return self._enter(state, frame, answers, _Moment(max(frame.cursor, 0)))
+            return self._enter(state, frame, answers, Moment(max(frame.cursor, 0)))
         begins = axis.t0 + column * axis.cell_ns
         ends = begins + axis.cell_ns
         started = self._index.ops.started_before(ends) - 1
-        return self._enter(state, frame, answers, _Moment(max(started, 0), begins))
+        return self._enter(state, frame, answers, Moment(max(started, 0), begins))
 
     # -- queries -------------------------------------------------------------------
+
+    def question(
+        self, state: TimelineState, frame: Frame, answers: Answers
+    ) -> Call | None:
+        """The cells of the window, or what the view marks in them."""
+        if state.view == CRITICAL:
+            return OF_CRITICAL_PATH()
+        if state.view == HAZARDS:
+            return FOUND_HAZARDS()
+        t0, t1 = state.window
+        return OF_WINDOW(t0=round(max(t0, 0.0), 3), t1=round(t1, 3))
 
     def queries(
         self, state: TimelineState, frame: Frame, answers: Answers
@@ -573,6 +484,8 @@ class TimelinePane(BasePane[TimelineState]):
                 wanted.append(_MARKED[state.view].ask())
                 marks = _MARKS[state.view]
                 wanted.append(self._ask_cells(marks, state, frame, table))
+            if state.view == HAZARDS:
+                wanted.append(FOUND_HAZARDS.ask())
             if not self._is_long:
                 wanted.append(TRAFFIC.ask())
                 wanted.append(self._ask_whole(state, frame))
@@ -725,7 +638,7 @@ class TimelinePane(BasePane[TimelineState]):
         if marks_waiting is not None:
             head = marks_waiting.line
         lines = [head, ruler(axis)]
-        pointed = _pointed(frame.cursor, causes)
+        standing_out = pointed(frame.cursor, causes)
         names = self._names(state, frame, table, axis.label, answers)
         rows = iter(self._ask_cells(CELLS, state, frame, table).args.rows)
         letters: set[str] = set()
@@ -741,7 +654,7 @@ class TimelinePane(BasePane[TimelineState]):
             else:
                 key = next(rows)
                 if key in cells:
-                    _draw(row, cells[key], marks.get(key), state.view, pointed)
+                    _draw(row, cells[key], marks.get(key), state.view, standing_out)
                     letters.update(cells[key].letters)
                     row.say_idle()
                 elif cells_waiting is not None:
@@ -776,7 +689,7 @@ class TimelinePane(BasePane[TimelineState]):
         count = _footer_lines(frame)
         if not count:
             return []
-        before, after = _why(causes, axis)
+        before, after = why(causes, axis)
         if count == 1:
             line = beside(before, after, frame.width)
             if not before:
@@ -907,54 +820,3 @@ def _draw(
     row.add_slices(cells.slices, pointed, marks)
     if marks is not None:
         row.add_marks(marks)
-
-
-def _pointed(cursor: int, causes: Causes | None) -> Pointed:
-    """The ops that stand out: the cursor's, its cause and its effect."""
-    linked = set()
-    if causes is not None:
-        for other in (causes.cause, causes.effect):
-            if other is not None:
-                linked.add(other.op)
-    return Pointed(cursor, frozenset(linked))
-
-
-def _why(causes: Causes | None, axis: Axis) -> tuple[Line, Line]:
-    """Why the cursor's op waited, and what waited for it; with arrows to what is not
-    in view.
-    """
-    if causes is None or causes.op < 0:
-        return [], []
-    before: Line = []
-    cause = causes.cause
-    if causes.reason:
-        what = _REASONS.get(causes.reason, causes.reason)
-        waited = duration_text(causes.waited)
-        before = [(f" waited {waited} ", "bold"), (f"for {what}", "")]
-        if cause is not None:
-            before += [(f", behind {cause.name}", ""), (_place(cause), "dim")]
-    elif cause is not None:
-        gap = causes.t0 - cause.t1
-        when = "at once after"
-        if gap >= _SMALL_NS:
-            when = f"{duration_text(gap)} after"
-        before = [(f" began {when} ", "bold"), (cause.name, ""), (_place(cause), "dim")]
-    else:
-        before = [(" waited for nothing", "dim")]
-    if cause is not None and cause.t1 < axis.t0:
-        earlier = duration_text(causes.t0 - cause.t0)
-        arrow = axis.glyphs.heads[3]
-        before = [(f" {arrow}", "mark"), *before, (f", {earlier} earlier", "dim")]
-    effect = causes.effect
-    if effect is None:
-        return before, []
-    later = duration_text(max(effect.t0 - causes.t0, 0.0))
-    after: Line = [("then ", "bold"), (effect.name, ""), (_place(effect), "dim")]
-    if effect.t0 >= axis.t1:
-        after += [(f", {later} later ", "dim"), (axis.glyphs.heads[1], "mark")]
-    return before, after
-
-
-def _place(linked: Linked) -> str:
-    """Which op it is and where it was served."""
-    return f" (op {linked.op}, {linked.component})"

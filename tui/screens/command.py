@@ -17,7 +17,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from textual import on
+from textual import events, on
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Static
@@ -48,6 +48,7 @@ from kernbench.replay.commands import (
     parse,
 )
 from kernbench.replay.data.blame import Blame
+from kernbench.replay.diagnosis.findings import Diagnosis, claimed_by
 from kernbench.replay.expr import parse_count, parse_time
 from kernbench.replay.inner_commands import FITTING
 from kernbench.replay.progress import Cancelled
@@ -76,6 +77,7 @@ from tui.claims import (
     delay_of,
     proved_ends,
     race_of,
+    slack_of,
     title_of,
 )
 from tui.clipboard import copy
@@ -146,8 +148,14 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         """What was done, as lines of a script."""
         self.shell = ""
         """The shell command of what was done last."""
+        self.has_asked = False
+        """Whether what was done last was a question."""
+        self._shells = 0
+        """How often the key of shell commands was pressed since another one."""
         self._next_letter: Callable[[str], Call] | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._kept_keys: list[events.Key] = []
+        """Keys that wait for the trace that is read."""
 
     # -- what a subclass does -------------------------------------------------
 
@@ -185,6 +193,13 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         if text or self.notice.display:
             self.notice.update(self.said)
             self.notice.display = bool(text)
+
+    def another_key(self) -> None:
+        """Another key than that of shell commands: what was asked is no longer what was
+        done last.
+        """
+        self.has_asked = False
+        self._shells = 0
 
     def show_text(self, title: str, lines: list[Line], way: Way | None = None) -> None:
         """Lines over the whole screen until Esc, or until one takes the ``way``."""
@@ -262,15 +277,33 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             return
         file = self.desk.index.trace.path
         self.shell = shell_line(call, file, self.session.cursor)
+        self.has_asked = call.command.kind != "move"
+        self._shells = 0
         self.done.append(call.text)
 
     def do_shell(self) -> None:
-        """Copy the shell command of what was done last."""
-        if not self.shell:
-            file = shlex.quote(str(self.desk.index.trace.path))
-            self.shell = f"kernbench-tui {file} --op {self.session.cursor}"
-        how = copy(self.shell, self.app.copy_to_clipboard)
-        self.say(f"$ {self.shell}  (copied {how}; :log has all as a script)")
+        """Copy the shell command of what was asked last, or else of what the active
+        pane shows; pressed again, that of the other.
+        """
+        file = self.desk.index.trace.path
+        shown = f"kernbench-tui {shlex.quote(str(file))} --op {self.session.cursor}"
+        question = self.desk.question(self.active)
+        if question is not None:
+            shown = shell_line(question, file, self.session.cursor)
+        lines = [shown, self.shell or shown]
+        if self.has_asked:
+            lines.reverse()
+        line = lines[self._shells % len(lines)]
+        self._shells += 1
+        keys = self.keymap.shown("shell")
+        how = copy(line, self.app.copy_to_clipboard)
+        other = "what was done last"
+        if line == self.shell:
+            other = "what the pane shows"
+        if lines[0] == lines[1]:
+            self.say(f"$ {line}  (copied {how}; :log has all as a script)")
+        else:
+            self.say(f"$ {line}  (copied {how}; {keys} again: {other})")
 
     def _show_log(self, file: str | None) -> None:
         """All that was done, as a script; or write it to a file."""
@@ -340,6 +373,8 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         if isinstance(answer, Blame) and answer.suspect is not None:
             words = f"goes to op {answer.suspect:,}"
             way = Way("enter", words, GOTO(op=answer.suspect))
+        if isinstance(answer, Diagnosis):
+            way = _way_of(answer)
         claim = claim_of(answer)
         if claim is not None:
             self.desk.claim = claim
@@ -592,7 +627,8 @@ class CommandScreen(Screen[None], inherit_bindings=False):
 
     def _prove(self, args: Claimed, text: str) -> None:
         """Prove what a page shows; fields of the machine that are typed, a delay of
-        this op, or a race; what the picked row claims; or what was shown last.
+        this op, the slack of one, or a race; what the picked row claims; or what was
+        shown last.
         """
         picked = None
         if args.claim is None and not args.what:
@@ -610,6 +646,13 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             query = BOUND.query(self.session, BOUND.args())
             then = partial(self._begin_delay, ns)
             self._ask(Asked(text, query, then))
+        elif first == "slack":
+            op = self.session.cursor
+            if rest.strip():
+                op = parse_count(rest.strip())
+            there = moved(self.desk.index, self.session, GOTO(op=op))
+            query = BOUND.query(there, BOUND.args())
+            self._ask(Asked(text, query, self._begin_slack))
         elif first == "race":
             number = parse_count(rest.strip())
             query = HAZARDS.query(self.session, HAZARDS.args())
@@ -621,6 +664,10 @@ class CommandScreen(Screen[None], inherit_bindings=False):
     def _begin_race(self, number: int, findings: Findings) -> None:
         """Try out the race of that number."""
         self._begin_proof(race_of(findings, number))
+
+    def _begin_slack(self, bound: Bound) -> None:
+        """Run again with an op held back for as long as its slack says."""
+        self._begin_proof(slack_of(bound))
 
     def _begin_delay(self, ns: float, bound: Bound) -> None:
         """Run again with an op held back, of which the slack is known."""
@@ -711,17 +758,47 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             self._read(path, self.app.go_to)  # type: ignore[attr-defined]
 
     def _read(self, path: Path, then: Callable[[ReplaySession], object]) -> None:
-        """Read a trace on a thread, one at a time; ``then`` shows it."""
-        if self._reading is None or self._reading.done():
+        """Read a trace on a thread, one at a time; ``then`` shows it, and it gets the
+        keys that are typed meanwhile.
+        """
+        if not self.reads:
+            self._kept_keys = []
             self._reading = asyncio.create_task(self._shown(path, then))
+
+    @property
+    def reads(self) -> bool:
+        """Whether a trace is read that is shown next."""
+        return self._reading is not None and not self._reading.done()
+
+    def keep_key(self, key: events.Key, id: str) -> None:
+        """Keep a key for the trace that is read; that of ``back`` gives it up."""
+        if id == "back" and self._reading is not None:
+            self._reading.cancel()
+            self.say("given up: this is the trace as it was read before")
+            return
+        self._kept_keys.append(key)
+        back = self.keymap.shown("back").split()[0]
+        count = count_text(len(self._kept_keys), "key")
+        self.say(f"reading; {count} kept for then, {back} gives up")
 
     async def _shown(self, path: Path, then: Callable[[ReplaySession], object]) -> None:
         try:
             replay = await asyncio.to_thread(_opened, path)
         except KernbenchError as error:
             self.say(f"error: {error}")
-        else:
-            then(replay)
+            return
+        then(replay)
+        app: Any = self.app
+        app.type_on(app.debugger, self._kept_keys)
+
+
+def _way_of(found: Diagnosis) -> Way | None:
+    """To prove the first finding that a re-run can prove; None: there is none."""
+    for number, finding in enumerate(found, 1):
+        claimed = claimed_by(found, finding)
+        if claimed:
+            return Way("prove", f"proves {number}", PROVE(what=claimed))
+    return None
 
 
 def _opened(path: Path) -> ReplaySession:

@@ -401,7 +401,10 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self._stop_ahead()
         if self.focused is None:
             id = self.keymap.action(event.key, event.character)
-            if self.lettered(event.character):
+            if self.reads and id != "quit":
+                event.stop()
+                self.keep_key(event, id)
+            elif self.lettered(event.character):
                 event.stop()
                 self.show(Urgency.KEY)
             elif id:
@@ -414,6 +417,8 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
     def act(self, id: str) -> None:
         """Do an action of the table, and draw what it has changed."""
         self.app.past.append(id)  # type: ignore[attr-defined]
+        if id != "shell":
+            self.another_key()
         was_playing = self.pause()
         if not (was_playing and id == "play"):
             self.attempt(lambda: self._act(id))

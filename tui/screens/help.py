@@ -11,6 +11,7 @@ from kernbench.replay.time.op_classes import CLASSES
 from tui.actions import ACTIONS, BY_ID, SCREEN_COMMANDS
 from tui.draw import Line
 from tui.keymap import PRESETS, Keymap
+from tui.themes import THEMES
 
 _KEYS = 16
 _COMMANDS = 26
@@ -32,9 +33,11 @@ def help_lines(keymap: Keymap, width: int = 80) -> list[Line]:
     for command in (*SCREEN_COMMANDS, *listed()):
         head = f"{command.name} {command.usage}"
         lines += _entry(head, command.help, _COMMANDS, width)
-    lines += _headed("Keys are set in config.toml of the user's config directory")
+    lines += _headed("Set in config.toml of the user's config directory")
     presets = f"or another of {', '.join(PRESETS)}"
     lines += _entry('preset = "perfetto"', presets, _SETTINGS, width)
+    themes = f"one of {', '.join(THEMES)}; --theme goes before it"
+    lines += _entry('theme = "light"', themes, _SETTINGS, width)
     names = f"below [keys]: an action, all its keys: {', '.join(BY_ID)}"
     lines += _entry('step = ["s", "right"]', names, _SETTINGS, width)
     lines += _headed("On the line on top")

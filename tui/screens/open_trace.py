@@ -109,7 +109,12 @@ class LoadingScreen(Screen[None], inherit_bindings=False):
             answer = GivenUp()
         self._then(answer)
         if not isinstance(answer, Exception):
-            self.app.call_later(_type, cast("KernbenchApp", self.app), self.typed)
+            self.app.call_later(self._type)
+
+    def _type(self) -> None:
+        """Hand on the keys that were typed."""
+        app = cast("KernbenchApp", self.app)
+        app.type_on(app.debugger, self.typed)
 
     def _on_frame(self, frame: Frame) -> None:
         """Note how far the reader is; raise GivenUp where it shall stop."""
@@ -126,14 +131,6 @@ class LoadingScreen(Screen[None], inherit_bindings=False):
         else:
             self.typed.append(event)
         self._show_progress()
-
-
-def _type(app: KernbenchApp, keys: list[events.Key]) -> None:
-    """Let the debugger have keys that were typed before it was there."""
-    for key in keys:
-        app.debugger.call_after_refresh(
-            app.post_message, events.Key(key.key, key.character)
-        )
 
 
 class PickerScreen(Screen[None], inherit_bindings=False):

@@ -16,7 +16,7 @@ from kernbench.replay.query import Stop
 from tui.actions import BY_ID, ToPane
 from tui.desk import Desk
 from tui.draw import Glyphs, Line, clip
-from tui.keymap import Keymap
+from tui.keymap import Keymap, shown
 from tui.messages import PaneClicked, PaneScrolled
 from tui.panes.base import Picture, Rows, Scroll
 from tui.widgets.pane_view import PaneView
@@ -31,6 +31,14 @@ _MEANT = {
 }
 
 
+def _scroll_of(id: str) -> Scroll | None:
+    """How the keys of an action scroll, if they do."""
+    does = BY_ID[id].does if id else None
+    if isinstance(does, ToPane) and isinstance(does.event, Scroll):
+        return does.event
+    return None
+
+
 class PageScreen(Screen[Call | None], inherit_bindings=False):
     """One page over the whole screen; q and Esc go back. A subclass draws it.
 
@@ -41,6 +49,8 @@ class PageScreen(Screen[Call | None], inherit_bindings=False):
         super().__init__()
         self.glyphs = glyphs
         self.rows = Rows()
+        self.said = ""
+        """What is said in the first line until the next key."""
         self._keymap = keymap
         self._view = PaneView("page", glyphs)
 
@@ -84,10 +94,14 @@ class PageScreen(Screen[Call | None], inherit_bindings=False):
         """Forget what the picked row stands for, where rows are such."""
 
     def on_key(self, event: events.Key) -> None:
-        """What scrolls a pane scrolls here; Enter goes where the picked row leads."""
+        """What scrolls a pane scrolls here; Enter goes where the picked row leads. A
+        key that does nothing here is answered.
+        """
         id = self._keymap.action(event.key, event.character)
         id = _MEANT.get(id, id)
+        self.said = ""
         led_to = self.led_to(id)
+        scroll = _scroll_of(id)
         if led_to is not None:
             self.dismiss(led_to)
         elif id == "back":
@@ -97,11 +111,13 @@ class PageScreen(Screen[Call | None], inherit_bindings=False):
         elif event.key in ("d", "delete"):
             self.deleted()
             self.draw()
-        elif id:
-            does = BY_ID[id].does
-            if isinstance(does, ToPane) and isinstance(does.event, Scroll):
-                self.scroll_by(does.event)
-                self.draw()
+        elif scroll is not None:
+            self.scroll_by(scroll)
+            self.draw()
+        else:
+            back = self._keymap.shown("back").split()[0]
+            self.said = f"{shown(event.key)} has no meaning on a page; {back} goes back"
+            self.draw()
 
     @on(PaneScrolled)
     def _wheel(self, message: PaneScrolled) -> None:
@@ -127,7 +143,8 @@ class TextScreen(PageScreen):
     """Lines that were made before, under a line of their own.
 
     ``way`` leads on from here, if anything does. ``/`` searches, F3 goes on; ``z``
-    folds: what is further in than the first level is hidden, and shown again.
+    folds: what is further in than the first level is hidden, then each time one level
+    more is shown, until all are. A level is an indent that lines of the text have.
     """
 
     def __init__(
@@ -145,8 +162,9 @@ class TextScreen(PageScreen):
         self._typed: str | None = None
         self._sought = ""
         self._found: int | None = None
-        self._said = ""
-        self._is_folded = False
+        indents = {_indent(line) for line in text}
+        self._levels = sorted(indent for indent in indents if indent is not None)
+        self._shown_levels = len(self._levels)
         self._keys = "; / finds, z folds, Esc back"
         if way is not None:
             keys = keymap.shown(way.action)
@@ -163,7 +181,7 @@ class TextScreen(PageScreen):
     def on_key(self, event: events.Key) -> None:
         """A search is typed, or what a page does: Textual calls that handler next."""
         id = self._keymap.action(event.key, event.character)
-        self._said = ""
+        self.said = ""
         if self._typed is not None:
             event.stop()
             self._type(event)
@@ -206,44 +224,58 @@ class TextScreen(PageScreen):
         """
         wanted = self._sought.casefold()
         if not wanted:
-            self._said = "nothing is searched for yet: / and a text"
+            self.said = "nothing is searched for yet: / and a text"
             return
         lines = self._shown_lines()
         places = [
             i for i, line in enumerate(lines) if wanted in _plain(line).casefold()
         ]
         if not places:
-            self._said = f"no line has {self._sought!r}"
+            self.said = f"no line has {self._sought!r}"
             return
         there = [i for i in places if (i - here) * way > 0]
         if not there:
-            self._said = "search wrapped"
+            self.said = "search wrapped"
             there = places
         place = there[0] if way > 0 else there[-1]
         self._found = place
         self.rows = replace(self.rows, top=place)
-        if not self._said:
-            self._said = f"{self._sought!r} in {len(places):,} lines"
+        if not self.said:
+            self.said = f"{self._sought!r} in {len(places):,} lines"
 
     def _fold(self) -> None:
-        """Hide what is further in than the first level, or show it again; the line on
-        top stays in view.
+        """Show one level more, behind the last one the first alone; the line on top
+        stays in view, or what it is folded into.
         """
-        lines = self._shown_lines()
-        here = lines[self.rows.top] if lines else None
-        self._is_folded = not self._is_folded
+        places = self._shown_places()
+        here = places[min(self.rows.top, len(places) - 1)] if places else 0
+        self._shown_levels = self._shown_levels % max(len(self._levels), 1) + 1
         self._found = None
-        places = [i for i, line in enumerate(self._shown_lines()) if line is here]
-        self.rows = replace(self.rows, top=places[0] if places else 0)
+        top = sum(place <= here for place in self._shown_places()) - 1
+        self.rows = replace(self.rows, top=max(top, 0))
+        if self._shown_levels < len(self._levels):
+            keys = self._keymap.shown("maximise")
+            levels = f"{self._shown_levels} of {len(self._levels)} levels"
+            self.said = f"{levels}; {keys} shows one more, Esc back"
+
+    def _shown_places(self) -> list[int]:
+        """Which lines of the text are not hidden by a fold."""
+        if self._shown_levels >= len(self._levels):
+            return [*range(len(self._text))]
+        deepest = self._levels[self._shown_levels - 1]
+        indents = [_indent(line) for line in self._text]
+        return [
+            place
+            for place, indent in enumerate(indents)
+            if indent is not None and indent <= deepest
+        ]
 
     def _shown_lines(self) -> Sequence[Line]:
-        """All lines; folded those of the first level, with how many are below each."""
-        if not self._is_folded:
-            return self._text
-        first = [i for i, line in enumerate(self._text) if not _is_within(line)]
-        ends = [*first[1:], len(self._text)]
+        """The lines that are not hidden; those that hide some with how many."""
+        places = self._shown_places()
+        ends = [*places[1:], len(self._text)]
         lines: list[Line] = []
-        for start, end in zip(first, ends, strict=True):
+        for start, end in zip(places, ends, strict=True):
             below = end - start - 1
             line = self._text[start]
             if below:
@@ -258,8 +290,8 @@ class TextScreen(PageScreen):
         self.rows = self.rows.settled(total, height - 1)
         shown = self.rows.visible
         where = f"  lines {shown.start + 1}-{shown.stop} of {total}{self._keys}"
-        if self._said:
-            where = f"  {self._said}"
+        if self.said:
+            where = f"  {self.said}"
         room = max(width - len(where) - _TITLE_EDGES, _SHORTEST_TITLE)
         title = clip(self._title, min(room, len(self._title)), self.glyphs)
         head: Line = [(f" {title} ", "active"), (where, "dim")]
@@ -281,10 +313,15 @@ def _plain(line: Line) -> str:
     return "".join(text for text, _ in line)
 
 
-def _is_within(line: Line) -> bool:
-    """Whether a line is further in than the first level, or blank."""
+def _indent(line: Line) -> int | None:
+    """By how many columns a line is further in than the first level, where a text has a
+    blank in front of it all; None: it is blank.
+    """
     text = _plain(line)
-    return not text.strip() or text.startswith("  ")
+    if not text.strip():
+        return None
+    indent = len(text) - len(text.lstrip())
+    return indent if indent > 1 else 0
 
 
 class StopsScreen(PageScreen):
@@ -301,6 +338,8 @@ class StopsScreen(PageScreen):
         where = "  none is left"
         if stops:
             where = "  Enter goes to its next op, d deletes, Esc back"
+        if self.said:
+            where = f"  {self.said}"
         lines: list[Line] = [[(" stops ", "active"), (where, "dim")]]
         for i in self.rows.visible:
             lines.append(self._row(stops[i], width, picked=i == self.rows.at))

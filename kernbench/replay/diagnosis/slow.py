@@ -298,11 +298,17 @@ def _op_and_line(trace: Trace, row: int) -> tuple[tuple[int, ...], tuple[str, ..
 
 
 def _refetched(index: Index, progress: Progress) -> list[Finding]:
-    """The tensors that the PEs fetched again."""
+    """The tensors that the PEs fetched again, each with the first op that did so."""
     fetched = index.fetches.fetches(progress).tensors
     again = [tensor for tensor in fetched if tensor.times >= _AGAIN]
     check = command(index.trace, "fetches")
-    return [
-        Finding("slow", tensor.as_text(), (), (), (), check)
-        for tensor in again[:_SHOWN]
-    ]
+    found = []
+    for tensor in again[:_SHOWN]:
+        ops: tuple[int, ...] = ()
+        lines: tuple[str, ...] = ()
+        if tensor.again is not None:
+            ops = (tensor.again,)
+            site = index.ops.row(tensor.again).site
+            lines = (site,) if site else ()
+        found.append(Finding("slow", tensor.as_text(), ops, lines, (), check))
+    return found

@@ -156,6 +156,27 @@ class Findings:
         return lines
 
 
+def race_near(found: Findings, position: int | None = None) -> str | None:
+    """The first race, or of all the one that has the op nearest to a position, as one
+    would type it to prove it: "race 2" is the second finding. None: none is a race.
+    """
+    races = [i for i, row in enumerate(found.rows) if row.is_race]
+    if not races:
+        return None
+    nearest = races[0]
+    if position is not None:
+        nearest = min(races, key=lambda i: _distance(found.rows[i], position))
+    return f"race {nearest + 1}"
+
+
+def _distance(found: Finding, position: int) -> int:
+    """How many ops a position is from the nearer op of a finding."""
+    ops = {found.op.op, *(op for pair in found.pairs for op in pair)}
+    if found.other is not None:
+        ops.add(found.other.op)
+    return min(abs(op - position) for op in ops)
+
+
 def headline(found: Finding) -> str:
     """A finding in one line."""
     times = "" if found.count == 1 else f", {found.count:,} times"

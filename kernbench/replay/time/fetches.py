@@ -52,7 +52,8 @@ class Fetched:
     before in the launch, and ``times`` is the first by the second. ``advice`` is the
     tile that would fetch it once, as "n = 1024"; "" where no tile is the cause.
     ``pes`` PEs read it, in ``launches`` launches: together they read more than it has,
-    although none of them reads a byte again.
+    although none of them reads a byte again. ``again`` is the position of the first op
+    that read what its PE had read before; None where nothing was read again.
     """
 
     tensor: str
@@ -62,6 +63,7 @@ class Fetched:
     advice: str
     pes: int
     launches: int
+    again: int | None
 
     @property
     def refetched(self) -> int:
@@ -173,7 +175,12 @@ class FetchIndex:
             progress,
             0.62,
         )
-        distinct = _distinct(reads, readers, count, stage(progress, 0.65, 0.9))
+        distinct = _distinct(reads, readers, count, stage(progress, 0.65, 0.85))
+        again = computed_beside(
+            lambda: _first_repeats(self._trace, reads, readers, totals > distinct),
+            progress,
+            0.85,
+        )
         advice = _advice(self._trace, touched, tensors, stage(progress, 0.9, 1.0))
         rows = []
         for number in np.flatnonzero(totals).tolist():
@@ -185,7 +192,9 @@ class FetchIndex:
                 said = advice.get(number, "")
             times = total / once
             who = (int(pes[number]), int(launches[number]))
-            rows.append(Fetched(name, times, total, once, said, *who))
+            rows.append(
+                Fetched(name, times, total, once, said, *who, again.get(number))
+            )
         rows.sort(key=lambda row: (-row.refetched, row.tensor))
         return Fetches(tuple(rows))
 
@@ -331,6 +340,30 @@ def _blocks(reads: _Reads, readers: _Readers) -> _Blocks:
     keys = keys[:, _is_new(keys)]
     starts = np.flatnonzero(_is_new(keys[:3]))
     return _Blocks(keys, starts, np.append(0, np.cumsum(keys[4])))
+
+
+def _first_repeats(
+    trace: Trace, reads: _Reads, readers: _Readers, is_refetched: Bools
+) -> dict[int, int]:
+    """By tensor the position of the first op that read a block which the same PE had
+    read in the same way before, in one launch; where blocks only overlap, of the first
+    op that read the tensor at all.
+    """
+    mine = np.flatnonzero(is_refetched[reads.tensor])
+    position = trace.position[reads.op[mine]].astype(np.int64)
+    blocks = (reads.addr, reads.rows, reads.row_bytes, reads.pitch)
+    keys = np.stack([column[mine] for column in (reads.tensor, *readers, *blocks)])
+    order = np.lexsort((position, *keys[::-1]))
+    keys = keys[:, order]
+    position = position[order]
+    repeated = np.flatnonzero(~_is_new(keys))
+    first: dict[int, int] = {}
+    for some in (repeated, np.arange(len(position))):
+        by_position = some[np.argsort(position[some], kind="stable")]
+        tensors, places = np.unique(keys[0, by_position], return_index=True)
+        for tensor, place in zip(tensors.tolist(), places.tolist(), strict=True):
+            first.setdefault(tensor, int(position[by_position[place]]))
+    return first
 
 
 def _is_new(keys: Array) -> Bools:

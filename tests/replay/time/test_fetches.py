@@ -89,6 +89,34 @@ def brute_force(trace):
     return {tensor: (total, distinct[tensor]) for tensor, total in everything.items()}
 
 
+def first_again(trace):
+    """By tensor the first op that reads a row of bytes which its PE had read before."""
+    seen = set()
+    first = {}
+    for position, op in enumerate(trace.ops):
+        cmd = trace.op_columns.cmd[trace.order[position]]
+        launch = trace.command(int(cmd)).launch if list(blocks(op)) else -1
+        rows = {(op.component_id, launch, *block) for block in blocks(op)}
+        for row in rows & seen:
+            (tensor,) = [
+                shard.tensor
+                for shard in trace.allocs
+                if shard.space == row[2]
+                and shard.addr <= row[3] < shard.addr + shard.nbytes
+            ]
+            first.setdefault(tensor, position)
+        seen |= rows
+    return first
+
+
+@pytest.mark.parametrize("name", UNEVEN)
+def test_the_first_op_that_reads_again_is_named(benches, name):
+    session = benches(name)
+    found = session.fetches().tensors
+    again = {row.tensor: row.again for row in found if row.again is not None}
+    assert again == first_again(session.trace)
+
+
 @pytest.mark.parametrize("name", UNEVEN)
 def test_bytes_and_refetches_are_those_of_the_recorded_addresses(benches, name):
     session = benches(name)
@@ -106,6 +134,8 @@ def test_loads_that_overlap_count_the_bytes_that_they_share(traced, tmp_path):
     assert (x.nbytes, x.distinct, x.refetched) == (5 * 64, 3 * 64, 2 * 64)
     assert brute_force(session.trace) == {"x": (x.nbytes, x.distinct)}
     assert x.advice == ""
+    loads = [i for i, op in enumerate(session.trace.ops) if op.op_name == "dma_read"]
+    assert x.again == loads[2]
 
 
 def test_a_matmul_reads_a_for_each_tile_of_n_and_says_which_n_would_not(traced):

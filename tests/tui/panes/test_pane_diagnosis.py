@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench import TRACES, PaneBench
+from bench import TRACES, PaneBench, ops_of
 from pace import first_fast
 
 from kernbench.perf.make_trace import make_trace
 from kernbench.replay.commands import GOTO
 from kernbench.replay.inner_commands import DIAGNOSE_DATA, DIAGNOSE_TIME
+from kernbench.runtime_api import run_bench
 from tui.panes.base import Do, Enter, Scroll
 from tui.panes.stats import StatsPane
 
@@ -70,6 +71,22 @@ def test_enter_goes_to_findings_in_turn() -> None:
             led.append(effect.call.command.name)
         bench.send(Scroll(1))
     assert "whatif" in led
+
+
+def test_a_tensor_that_is_fetched_again_leads_to_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "slow.msgpack"
+    run_bench("slow_refetched", params={"blocks": 4, "n": 128}, trace=path)
+    bench = PaneBench(StatsPane, path, 0, 90, 200)
+    rows = [i for i, line in enumerate(bench.lines) if " refetches" in line]
+    assert bench.lines[rows[0]].endswith(" refetched.py:17")
+    bench.send(Scroll(rows[0] - 1))
+    bench.send(Enter())
+    (effect,) = bench.effects
+    op = effect.call.args.op
+    row = bench.index.ops.row(op)
+    assert row.site.endswith("refetched.py:17")
+    loads = ops_of(bench.index, row.component)
+    assert op in loads[1:]  # the first load of w is none too many
 
 
 @pytest.mark.slow

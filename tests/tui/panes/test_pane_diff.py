@@ -529,6 +529,11 @@ def test_a_picked_race_claims_that_its_order_matters() -> None:
     bench.answers.asked[HAZARDS.ask()] = Findings((alone,), "", False)
     assert claimed() == ""
     bench.send(ChangeView(1))
+    assert bench.pane.views[bench.pane.view(bench.state)] == "numbers"
+    assert claimed() is None  # in the lead there is no race either
+    bench.answers.asked[HAZARDS.ask()] = Findings((alone, found), "", False)
+    assert claimed() == "race 2"
+    bench.send(ChangeView(1))
     assert claimed() is None
 
 

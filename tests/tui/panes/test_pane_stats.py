@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NoReturn
 
 import numpy as np
@@ -38,10 +39,36 @@ from kernbench.replay.inner_commands import (
 )
 from kernbench.replay.query import FOCUS_LEVELS
 from kernbench.replay.text import time_text
+from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
 from tui.draw import ASCII, UNICODE
 from tui.panes.base import ChangeView, Click, Do, Enter, Pan, Say, Scroll
 from tui.panes.stats import ProvedGain, StatsPane
+
+READS_BACK = """
+from kernbench.runtime_api.registry import bench
+
+
+def kernel(x, y, tl):
+    tl.store(y, tl.load(x) + 1.0)
+
+
+@bench(name="reads_back", description="a kernel, then a copy to the host")
+def run(torch):
+    x = torch.zeros((64,), "f32", name="x")
+    y = torch.empty((64,), "f32", name="y")
+    torch.launch("reads_back", kernel, x, y)
+    y.numpy()
+"""
+
+NO_KERNEL = """
+from kernbench.runtime_api.registry import bench
+
+
+@bench(name="no_kernel", description="the host alone")
+def run(torch):
+    torch.zeros((64,), "f32", name="x")
+"""
 
 LARGE = place_of("stats", 200, 50)
 """Its own place at 200x50."""
@@ -82,10 +109,21 @@ def stats(
 ) -> PaneBench:
     """The pane on a trace at an op, in a view, of the op's PE."""
     bench = PaneBench(StatsPane, trace, op, width, height)
-    for _ in range(VIEWS.index(view)):
-        bench.send(ChangeView(1))
+    show(bench, view)
     bench.refocus(PE)
     return bench
+
+
+def show(bench: PaneBench, view: str) -> None:
+    """Show a view."""
+    while VIEWS[bench.pane.view(bench.state)] != view:
+        bench.send(ChangeView(1))
+
+
+def claimed(bench: PaneBench) -> str | None:
+    """What the picked row claims."""
+    found: str | None = bench.pane.claimed(bench.state, bench.frame, bench.answers)
+    return found
 
 
 def session_on(bench: PaneBench) -> ReplaySession:
@@ -218,13 +256,42 @@ def test_the_critical_path_has_totals_lines_and_steps() -> None:
         assert f"{name} " in bench.text
         assert f"{ns / whole:.1%} {time_text(ns):>9}"[:5] in bench.text
     for step in path.steps:
-        assert step.op < 0 or f"op {step.op:,} " in bench.text
+        if step.op >= 0 and step.ns > whole / 50:
+            assert f"op {step.op:,} " in bench.text
+
+
+@pytest.mark.parametrize("trace", ["matmul", "fault_wrong_root", "flash_attention"])
+def test_no_short_step_is_listed_among_the_longest(trace: str) -> None:
+    """A wait of 0.12 ns and issues of 1 ns stood among steps of some ten."""
+    bench = stats("critical path", 0, 160, trace=trace)
+    path = session_on(bench).critical_path(20)
+    head = next(i for i, line in enumerate(bench.lines) if " longest steps" in line)
+    listed = {line.split()[0] for line in bench.lines[head + 1 :] if line}
+    hundredth = (path.t1 - path.t0) / 100
+    short = [step for step in path.steps if step.ns < hundredth]
+    assert listed == {time_text(s.t0) for s in path.steps if s not in short}
+    left_out = len(short) + path.left_out
+    assert f"; {left_out} shorter ones are left out" in bench.lines[head]
+
+
+def test_of_very_many_steps_the_longest_are_listed_however_short() -> None:
+    bench = stats("critical path", 0, 160)
+    (query,) = [q for q in bench.answers.asked if q.command == CRITICAL_STEPS.name]
+    path = bench.answers.asked[query]
+    short = (path.t1 - path.t0) / 500
+    steps = tuple(replace(path.steps[0], ns=short) for _ in range(20))
+    again = PaneBench(StatsPane, bench.index, 0, 160, 60)
+    again.answers.asked[query] = replace(path, steps=steps, left_out=480)
+    show(again, "critical path")
+    head = next(i for i, line in enumerate(again.lines) if " longest steps" in line)
+    assert len(again.lines[head + 1 :]) == 20
+    assert again.lines[head].endswith("; 480 shorter ones are left out")
 
 
 def test_enter_on_a_step_of_the_critical_path_goes_to_its_op() -> None:
     bench = stats("critical path", width=160)
     path = session_on(bench).critical_path(500)
-    step = next(step for step in path.steps if step.op >= 0)
+    step = next(step for step in path.steps if step.what == "gemm")
     row = next(i for i, text in enumerate(bench.lines) if f" op {step.op:,} " in text)
     bench.send(Scroll(row))
     assert bench.lines[row].startswith(">")
@@ -232,10 +299,20 @@ def test_enter_on_a_step_of_the_critical_path_goes_to_its_op() -> None:
     assert bench.effects == (Do(GOTO(op=step.op)),)
 
 
+def test_a_step_of_the_critical_path_claims_that_its_op_has_no_slack() -> None:
+    bench = stats("critical path", width=160)
+    path = session_on(bench).critical_path(500)
+    step = next(step for step in path.steps if step.what == "gemm")
+    row = next(i for i, text in enumerate(bench.lines) if f" op {step.op:,} " in text)
+    assert claimed(bench) is None  # the title
+    bench.send(Scroll(row))
+    assert claimed(bench) == f"slack {step.op}"
+
+
 def test_a_click_on_a_step_of_the_critical_path_goes_to_its_op() -> None:
     bench = stats("critical path", width=160)
     path = session_on(bench).critical_path(500)
-    step = next(step for step in path.steps if step.op >= 0)
+    step = next(step for step in path.steps if step.what == "gemm")
     row = next(i for i, text in enumerate(bench.lines) if f" op {step.op:,} " in text)
     bench.send(Click(10, row))
     assert bench.effects == (Do(GOTO(op=step.op)),)
@@ -263,6 +340,65 @@ def test_busiest_has_components_and_links() -> None:
         assert node in bench.text
     for link in busiest.links:
         assert f"{link.src} → {link.dst}" in bench.text
+
+
+@pytest.mark.parametrize("view", ["busiest", "critical path"])
+@pytest.mark.parametrize("trace", ["mlp_tp", "ccl_allreduce", "fault_wrong_root"])
+def test_no_name_is_cut_beside_blank_space(trace: str, view: str) -> None:
+    """Names of links lacked two characters beside a column of bars."""
+    bench = stats(view, 0, trace=trace)
+    steps = [i for i, line in enumerate(bench.lines) if " longest steps" in line]
+    bars = bench.lines[: steps[0]] if steps else bench.lines
+    assert len(bars) > 5
+    assert not [line for line in bars if "…" in line and len(line) < 75]
+
+
+def test_the_ticks_of_the_roofline_are_round() -> None:
+    """They were 8192, 4922, 2957, 1777."""
+    bench = stats("roofline")
+    ticks = [line.partition("|")[0].strip() for line in bench.lines if "|" in line]
+    roof, *others = [float(tick) for tick in ticks if tick]
+    assert bench.lines[0].startswith(f" a PE: {roof:,.0f} GFLOP/s, ")
+    assert len(others) > 2
+    for tick in others:
+        power = 10.0 ** np.floor(np.log10(tick))
+        assert tick / power in (1, 2, 5)
+
+
+def test_at_an_op_of_the_host_pes_are_of_the_next_call_of_a_kernel() -> None:
+    """It said that call 534 is none of a kernel."""
+    bench = stats("PEs", 0, width=120)
+    head, *rows = bench.lines
+    called = ops_of(bench.index, "sip0.cube0.pe0.pe_scheduler")[0]
+    assert head == (
+        f" the host made this op; this is the next call of a kernel, op {called}"
+    )
+    bench.send(Enter())
+    assert bench.effects == (Do(GOTO(op=called)),)
+    bench.goto(called)
+    assert [line.strip(" *") for line in bench.lines] == [
+        line.strip(" *") for line in rows
+    ]
+
+
+def test_behind_the_last_kernel_pes_are_of_its_last_call(tmp_path) -> None:
+    (tmp_path / "reads_back.py").write_text(READS_BACK)
+    path = tmp_path / "reads_back.msgpack"
+    run_bench(str(tmp_path / "reads_back.py"), trace=path)
+    bench = PaneBench(StatsPane, Index(Trace.open(path)), 0, 120, 20)
+    show(bench, "PEs")
+    bench.goto(len(bench.index.ops) - 1)
+    assert bench.lines[0].startswith(" the host made this op; this is the last call")
+    assert bench.lines[1].startswith(" store at ")
+
+
+def test_where_no_kernel_was_launched_it_says_so(tmp_path) -> None:
+    (tmp_path / "no_kernel.py").write_text(NO_KERNEL)
+    path = tmp_path / "no_kernel.msgpack"
+    run_bench(str(tmp_path / "no_kernel.py"), trace=path)
+    bench = PaneBench(StatsPane, Index(Trace.open(path)), 0, 120, 20)
+    show(bench, "PEs")
+    assert bench.lines == [" no kernel was launched here, so no PE called anything"]
 
 
 def test_pes_are_of_the_call_of_the_op() -> None:

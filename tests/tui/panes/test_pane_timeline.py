@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,6 +11,7 @@ from bench import TRACES, PaneBench, component_of, ops_of
 from screens import MAXIMISED, PLACES, SIZES, cut, on_screen, title_on_screen
 
 from kernbench.replay.commands import CRITICAL, GOTO, TIME, answer
+from kernbench.replay.commands import HAZARDS as FOUND_HAZARDS
 from kernbench.replay.index import Index
 from kernbench.replay.inner_commands import (
     CELLS,
@@ -20,10 +22,11 @@ from kernbench.replay.inner_commands import (
     SUMMARY,
     TRAFFIC,
 )
+from kernbench.replay.races.findings import Findings
 from kernbench.replay.time.op_classes import CLASSES
 from kernbench.replay.time.timeline import RowKey
 from kernbench.trace import Trace
-from tui.draw import ASCII
+from tui.draw import ASCII, UNICODE, without_colours
 from tui.panes.base import ChangeView, Click, Do, Enter, Pan, Pin, Scroll
 from tui.panes.timeline import (
     CRITICAL as CRITICAL_VIEW,
@@ -750,3 +753,194 @@ def test_rows_of_few_ops_are_indexed_between_two_keys(monkeypatch):
 
 def test_nothing_is_computed_at_rest_out_of_view(matmul):
     assert wishes(timeline(matmul, 40, 0, 0)) == ()
+
+
+# -- the sentence below the rows, and the legend -----------------------------------
+
+
+def said(bench: PaneBench) -> str:
+    """The sentence below the rows."""
+    return bench.lines[-2]
+
+
+def waits_of(index: Index, op: int) -> list[tuple[str, float]]:
+    """The reasons of an op's waits, and how long they were, as recorded."""
+    row = int(index.trace.order[op])
+    return [(why, t1 - t0) for _, why, t0, t1, _ in index.trace.waits_of(row)]
+
+
+def test_the_sentence_says_what_the_op_waited_for_and_what_followed(matmul):
+    gemms = ops_of(matmul, "sip0.cube0.pe4.pe_gemm")
+    bench = timeline(matmul, gemms[1], 120, 30)
+    ((reason, waited),) = waits_of(matmul, gemms[1])
+    assert reason == "engine"
+    assert said(bench).startswith(
+        f" waited {waited:.0f} ns for the engine, behind GEMM 0,0,0 "
+        f"(op {gemms[0]}, pe4.gemm)"
+    )
+    assert said(bench).endswith(f"then GEMM 1,0,0 (op {gemms[2]}, pe4.gemm)")
+
+
+def test_of_several_waits_the_sentence_names_the_longest(matmul):
+    ops = range(len(matmul.ops))
+    op = next(op for op in ops if len({why for why, _ in waits_of(matmul, op)}) > 1)
+    waits = waits_of(matmul, op)
+    assert len({waited for _, waited in waits}) > 1
+    _, longest = max(waits, key=lambda wait: wait[1])
+    assert said(timeline(matmul, op, 120, 30)).startswith(f" waited {longest:.3g} ns ")
+
+
+def test_an_op_that_waited_for_nothing_began_after_another_or_says_so(matmul):
+    assert said(timeline(matmul, 16, 120, 30)) == " waited for nothing"
+    first = ops_of(matmul, "sip0.cube0.pe4.pe_gemm")[0]
+    bench = timeline(matmul, first, 120, 30)
+    assert not waits_of(matmul, first)
+    assert said(bench).startswith(" began at once after FETCH 0,0,0 (op ")
+
+
+def test_no_op_is_said_to_have_waited_for_less_than_half_a_ns(many_cubes):
+    op = 384
+    waits = [waited for _, waited in waits_of(many_cubes, op)]
+    assert 0 < max(waits) < 0.5
+    bench = timeline(many_cubes, op, 120, 30)
+    assert said(bench).startswith(" began ")
+
+
+def test_causes_and_effects_out_of_view_are_named_at_the_edges(matmul):
+    gemms = ops_of(matmul, "sip0.cube0.pe4.pe_gemm")
+    starts = [matmul.ops.time(op) for op in gemms]
+    bench = timeline(matmul, gemms[1], 120, 30)
+    bench.send(FitBetween(starts[1] + 1, starts[1] + 11))
+    earlier = starts[1] - starts[0]
+    assert said(bench).startswith(" ← waited ")
+    assert f"(op {gemms[0]}, pe4.gemm), {earlier:.0f} ns earlier" in said(bench)
+    bench.send(FitBetween(starts[1] - 20, starts[1] - 10))
+    later = starts[2] - starts[1]
+    assert said(bench).startswith(" waited ")
+    assert said(bench).endswith(f"(op {gemms[2]}, pe4.gemm), {later:.0f} ns later →")
+
+
+def test_where_only_one_line_is_left_it_is_the_sentence(matmul):
+    op = ops_of(matmul, "sip0.cube0.pe4.pe_gemm")[1]
+    low = timeline(matmul, op, 120, 12)
+    assert low.lines[-1].startswith(" waited 211 ns for the engine, behind GEMM 0,0,0")
+    assert timeline(matmul, -1, 120, 12).lines[-1].endswith(" busy share")
+    lowest = timeline(matmul, op, 120, 6)
+    assert "waited" not in lowest.text
+
+
+def test_an_effect_for_which_there_is_no_room_is_left_out(matmul):
+    op = ops_of(matmul, "sip0.cube0.pe4.pe_gemm")[1]
+    assert "then" not in said(timeline(matmul, op, 80, 30))
+    assert said(timeline(matmul, op, 80, 30)).startswith(" waited 211 ns ")
+
+
+def test_the_legend_names_the_classes_on_screen_and_no_others(matmul):
+    bench = timeline(matmul, 40, 120, 30)
+    legend = bench.lines[-1].split("  ")
+    assert {"gemm", "dma read", "fetch"} <= {word.strip() for word in legend}
+    assert "math" not in bench.lines[-1]
+    start = matmul.ops.time(ops_of(matmul, "sip0.cube0.pe0.pe_gemm")[0])
+    bench.goto(ops_of(matmul, "sip0.cube0.pe0.pe_gemm")[0])
+    bench.send(FitBetween(start + 180, start + 190))
+    classes = {word.strip() for word in bench.lines[-1].split("  ") if word.strip()}
+    assert "dma write" not in classes
+    assert "fetch" not in classes
+    assert "gemm" in classes
+
+
+def test_the_legend_has_the_grounds_of_the_slices(matmul):
+    bench = timeline(matmul, 40, 120, 30)
+    legend = dict(
+        zip(
+            [text.strip() for text, _ in bench.picture.lines[-1][2::2]],
+            [style for _, style in bench.picture.lines[-1][1::2]],
+            strict=True,
+        )
+    )
+    drawn = {style for line in bench.picture.lines[2:-2] for _, style in line}
+    for letter, name in CLASSES.items():
+        if name in legend:
+            assert legend[name].rstrip("2") == letter
+            assert any(style.startswith(letter) for style in drawn)
+
+
+def test_a_legend_that_does_not_fit_leaves_whole_names_out(matmul):
+    bench = timeline(matmul, 40, 40, 30)
+    words = [word.strip() for word in bench.lines[-1].split("  ") if word.strip()]
+    whole = {*CLASSES.values(), "▁▄█ busy share", "▅▅ waited for"}
+    assert words
+    assert {*words} <= whole
+    assert len(bench.lines[-1]) < 40
+
+
+def test_the_legend_of_hazards_names_their_colour():
+    bench = PaneBench(TimelinePane, "fault_missing_wait", 3, 100, 30)
+    assert "hazard" not in bench.lines[-1]
+    show(bench, HAZARDS)
+    assert bench.picture.lines[-1][1:3] == [("!", "bad"), (" hazard  ", "dim")]
+
+
+def test_without_colours_the_legend_has_the_letters_of_bars(matmul):
+    bench = PaneBench(TimelinePane, matmul, 40, 100, 30, without_colours(UNICODE))
+    assert " G gemm  R dma read " in bench.lines[-1]
+
+
+def test_a_name_whose_group_is_scrolled_away_is_told_in_full(matmul):
+    bench = timeline(matmul, 40, 80, 12)
+    pick(bench, "pe0.gemm")
+    bench.send(Scroll(ALL_ROWS))
+    bench.send(Scroll(-9))
+    for _ in range(ALL_ROWS):
+        first = bench.lines[2][2:LABEL].strip()
+        if bench.lines[2][1] not in "".join(bench.frame.glyphs.fold):
+            break
+        bench.send(Scroll(-1))
+    assert "." in first
+
+
+def test_the_name_of_a_slice_that_began_out_of_view_stays_in_view(matmul):
+    """As one pans on, the name stays at the left edge until the slice has ended."""
+    op = ops_of(matmul, "sip0.cube0.pe0.pe_gemm")[0]
+    begin = matmul.ops.time(op)
+    end = float(matmul.ops.ends(op))
+    bench = timeline(matmul, op, 100, 40)
+    for share in (0.1, 0.3, 0.5):
+        t0 = begin + (end - begin) * share
+        bench.send(FitBetween(t0, t0 + 60))
+        row = rows_of(bench)["pe0.gemm"]
+        assert row[LABEL:].startswith("GEMM 0,0,0 254 ns")
+
+
+# -- what P proves -----------------------------------------------------------------
+
+
+def claimed(bench: PaneBench) -> str | None:
+    """What the pane claims, as one would type it to prove it."""
+    found: str | None = bench.pane.claimed(bench.state, bench.frame, bench.answers)
+    return found
+
+
+def test_on_the_critical_path_the_slack_of_the_op_is_claimed(matmul):
+    bench = timeline(matmul, 79, height=20)
+    assert claimed(bench) is None
+    show(bench, CRITICAL_VIEW)
+    assert claimed(bench) == "slack 79"
+    bench.goto(-1)
+    assert claimed(bench) is None
+
+
+def test_among_hazards_the_race_next_to_the_cursor_is_claimed():
+    bench = PaneBench(TimelinePane, "fault_missing_wait", 3, 80, 20)
+    assert claimed(bench) is None
+    show(bench, HAZARDS)
+    (found,) = bench.answers.of(FOUND_HAZARDS.ask()).rows
+    assert claimed(bench) == "race 1"
+    far = replace(found.op, op=1000)
+    other = replace(found, op=far, other=far, pairs=())
+    bench.answers.asked[FOUND_HAZARDS.ask()] = Findings((other, found), "", False)
+    assert claimed(bench) == "race 2"
+    bench.goto(found.op.op)
+    assert claimed(bench) == "race 2"
+    bench.answers.asked[FOUND_HAZARDS.ask()] = Findings((), "", True)
+    assert claimed(bench) is None

@@ -1,0 +1,181 @@
+"""What Diff says of right and wrong, as lines: what went wrong first, each output, and
+what is compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from textwrap import wrap
+
+from kernbench.replay.commands import HAZARDS
+from kernbench.replay.data.outputs import OutputRow, Outputs
+from kernbench.replay.inner_commands import EXECUTES_SOON, FIRST_DIVERGENCE, JUDGEMENT
+from kernbench.replay.races.findings import Findings
+from kernbench.replay.text import number_text
+from kernbench.replay.views.diff import Comparison, Divergence, Judgement
+from tui.draw import Glyphs, Line, Run, clip, length
+from tui.panes.base import Answers, Frame
+from tui.panes.grid import Look, picked_style
+
+DIVERGENCE = "first divergence"
+HAZARD_LIST = "hazards"
+_GOOD: Run = ("ok", "flight")
+_BAD: Run = ("DIFFERS!", "bad")
+_PLANES = ("expected", "actual", "error")
+_COMES = "..."
+"""In place of a finding that is looked for once nothing is pressed."""
+_IN_ITS_VIEW = "in its view (V)"
+"""In place of one that is only looked for where the user opens its view."""
+_ROW_AND_COLUMN = 2
+"""Numbers of an origin that is a row and a column, as that of a tile's block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is compared: an output, or if that is empty what an op wrote; at that op.
+    ``failed``: it is an output that the run found wrong.
+    """
+
+    output: str
+    op: int
+    failed: bool = False
+
+
+# -- what leads the pane ------------------------------------------------------
+
+
+def leads(answers: Answers) -> Line:
+    """Where it went wrong first, as far as that is known."""
+    soon = answers.known(EXECUTES_SOON.ask()) is not False
+    divergence: Divergence | None = answers.known(FIRST_DIVERGENCE.ask())
+    op = "none"
+    if divergence is None:
+        op = _not_known(soon)
+    elif divergence.error:
+        op = _not_known(False)
+    elif divergence.op >= 0:
+        op = f"op {divergence.op:,}"
+    hazards: Findings | None = answers.known(HAZARDS.ask())
+    count = "none"
+    if hazards is None:
+        count = _not_known(soon)
+    elif not hazards.ok:
+        count = f"{len(hazards.rows):,}"
+    return [_lead(DIVERGENCE, op), _lead(HAZARD_LIST, count)]
+
+
+def _not_known(soon: bool) -> str:
+    """Whether a finding comes by itself, or only where the user asks for it."""
+    return _COMES if soon else _IN_ITS_VIEW
+
+
+def _lead(kind: str, found: str) -> Run:
+    """One finding, in the style of how bad it is."""
+    styles = {"none": "flight", _COMES: "dim", _IN_ITS_VIEW: "dim"}
+    return f" {kind}: {found} ", styles.get(found, "bad")
+
+
+# -- outputs ------------------------------------------------------------------
+
+
+def outputs_head(outputs: Outputs) -> str:
+    """What the columns of the outputs are, or why there are none."""
+    if not outputs.rows:
+        return f" {outputs.note}"
+    names = f" {'output':<16} {'state':<12}"
+    return f"{names} {'bad':>9} {'of':>9} {'max abs':>9} {'max ulp':>8}"
+
+
+def output_line(out: OutputRow, is_shown: bool, picked: bool, glyphs: Glyphs) -> Line:
+    """One output: whether it is as expected, or at which op it is due."""
+    row = out.row
+    state, state_style = _verdict_of(row.ok)
+    counts_style = ""
+    if not out.due:
+        state = f"due op {out.after - 1}"
+        state_style = "dim"
+        counts_style = "dim"
+    mark = ">" if is_shown else " "
+    name = f"{mark}{clip(row.tensor, 16, glyphs)} "
+    apart, _, steps = row.worst
+    counts = f" {row.mismatches:>9,} {row.elements:>9,} {apart:>9.1e} {steps:>8,}"
+    return [
+        (name, picked_style(picked)),
+        (f"{state:<12}", state_style),
+        (counts, counts_style),
+    ]
+
+
+def _verdict_of(ok: bool) -> Run:
+    """Whether all elements are within the tolerance, in a word."""
+    return _GOOD if ok else _BAD
+
+
+# -- the comparison -----------------------------------------------------------
+
+
+def verdict(found: Comparison, subject: Subject, frame: Frame) -> list[Line]:
+    """What is compared, what is to be said of it, and how many elements differ."""
+    name = found.name.removeprefix("TileToken/")
+    what = f"op {subject.op} {name}"
+    if subject.output:
+        what = f"output {name}"
+        if subject.op != frame.cursor:
+            what += f" at op {subject.op:,}"
+    lines: list[Line] = []
+    head = f" {what} "
+    if found.note:
+        parts = wrap(f"{what}: {found.note}", max(frame.width - 2, 8))
+        lines += [[(f" {part}", "bold")] for part in parts]
+        head = " "
+    row = found.row
+    if row is None:
+        return lines
+    counts = (
+        f" {row.mismatches:,} of {row.elements:,} bad, {row.left_out}"
+        f"abs {row.max_abs:.1e} ulp {row.max_ulp}"
+    )
+    limits = f"  rtol {row.tolerance.rtol:g} atol {row.tolerance.atol:g}"
+    line = [(head, "bold"), _verdict_of(row.ok), (counts, "title")]
+    if length(line) + len(limits) <= frame.width:
+        line.append((limits, "dim"))
+    return [*lines, line]
+
+
+def look(found: Comparison) -> Look:
+    """How the numbers of a comparison are shown; rows and columns of a tile are
+    numbered as in the whole output.
+    """
+    origin = (0, 0)
+    if len(found.origin) == _ROW_AND_COLUMN:
+        row, column = found.origin
+        origin = (row, column)
+    return Look(_PLANES, number_text, mark=("!", "bad"), origin=origin)
+
+
+def rounding(op: int, answers: Answers) -> Run:
+    """Whether rounding explains the op's error, and how far off is what Phase 1 saw.
+
+    A judgement made after the first divergence was looked for knows more.
+    """
+    found: Judgement | None = answers.known(JUDGEMENT.ask(op, divergence=True))
+    if found is None:
+        found = answers.known(JUDGEMENT.ask(op, divergence=False))
+    if found is None:
+        return " local error ...", "dim"
+    check = found.check
+    if check is None:
+        return " local error: :diff tells", "dim"
+    text = f" local error {check.local:.1e}, rounding explains {check.bound:.1e}"
+    if check.over:
+        text = text.replace("explains", "explains only")
+    if check.overflows:
+        text = " overflow"
+    if not check.local:
+        text = " exact"
+    if check.accumulated is not None:
+        text += f", accumulated {check.accumulated:.1e}"
+    if found.source.startswith("Phase 1"):
+        text += f"; {found.source} off {found.apart:.1e}"
+    is_bad = check.over or check.overflows
+    return text, "bad" if is_bad else "title"
