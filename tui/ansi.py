@@ -29,11 +29,13 @@ from textual import events
 from textual._compositor import CompositorUpdate
 from textual.app import App
 from textual.command import CommandPalette
+from textual.css.query import NoMatches
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Input
+from textual.worker import Worker
 
 from kernbench.errors import UsageError
 from kernbench.visible import visible
@@ -504,6 +506,20 @@ class SteadyPalette(CommandPalette):
         """Pass a key of the line that is typed on to the list below it."""
         with suppress(LookupError):
             super()._action_command_list(action)
+
+    def _gather_commands(self, search_value: str) -> Worker[None]:
+        """Look for rows, and for none where the palette closes meanwhile.
+
+        Textual's search ends the program if its list has gone, as of 8.2.8.
+        """
+        search = CommandPalette._gather_commands.__wrapped__  # type: ignore[attr-defined]
+
+        async def searched() -> None:
+            with suppress(NoMatches):
+                await search(self, search_value)
+
+        group = self._GATHER_COMMANDS_GROUP
+        return self.run_worker(searched(), group=group, exclusive=True)
 
 
 class PromptInput(Input):

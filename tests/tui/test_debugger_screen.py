@@ -381,6 +381,14 @@ async def test_palette_runs_an_action(session, drive) -> None:
         assert session.cursor == 151
 
 
+async def test_a_search_of_a_palette_that_closes_ends_nothing(drive) -> None:
+    async with drive(80, 24, "ctrl+p") as pilot:
+        await pilot.app.screen.query_one(CommandList).remove()
+        await pilot.press("f")
+        await pilot.pause()
+        assert pilot.app.is_running
+
+
 async def test_a_page_key_before_the_palette_has_drawn_its_list_does_nothing(
     drive, monkeypatch
 ) -> None:
