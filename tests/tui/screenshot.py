@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import chdir
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,8 +53,9 @@ KEPT = (
 def svg(
     scene: Scene = README, size: tuple[int, int] = (120, 40), theme: str = "dark"
 ) -> str:
-    """The screen of a scene."""
-    return asyncio.run(_drawn(scene, size, theme))
+    """The screen of a scene. Lines of the host are read from where it was recorded."""
+    with chdir(TRACES.parent):
+        return asyncio.run(_drawn(scene, size, theme))
 
 
 async def _drawn(scene: Scene, size: tuple[int, int], theme: str) -> str:
