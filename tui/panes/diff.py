@@ -466,6 +466,9 @@ class DiffPane(BasePane[DiffState]):
         if subject is None:
             return tuple(wanted)
         wanted.append(_comparison_query(subject))
+        if subject.failed:
+            # of who made the element the line is there at once, no key later
+            wanted += self._blame_queries(state, subject, frame, answers)[1:]
         found = _comparison(subject, answers)
         if found is not None and found.grid is not None:
             window = self._window(state, found, frame, answers)

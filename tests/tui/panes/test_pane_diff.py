@@ -153,6 +153,17 @@ def test_the_suspect_stands_below_the_element_with_its_line() -> None:
     assert f"op {suspect} exp overflow.py:17  1 of 64 overflow" in line
 
 
+def test_the_line_of_the_suspect_comes_with_its_blame() -> None:
+    """It came by the next rest, and was shown by the key after that."""
+    bench = diff("fault_wrong_root", 2)
+    wishes = bench.pane.wishes(bench.state, bench.frame, bench.answers)
+    (blame,) = [query for query in wishes if query.command == BLAME.name]
+    assert "made by ..." in bench.text
+    bench.answers.of(blame)
+    bench.send(Settle())
+    assert "wrong_root.py:38  x = torch.tensor(" in bench.text
+
+
 def test_an_op_that_writes_nothing_does_not_stand_before_the_output_that_failed() -> (
     None
 ):
