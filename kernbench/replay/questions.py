@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from threading import Event
 from typing import Annotated
 
 import numpy as np
@@ -19,9 +20,11 @@ from kernbench.common.arrays import Ints, distinct
 from kernbench.common.progress import (
     Cancelled,
     Progress,
+    begun_beside,
     computed_beside,
     no_progress,
     stage,
+    wait_shortly,
 )
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay.answers import (
@@ -51,6 +54,7 @@ from kernbench.replay.expr import parse_count, parse_time
 from kernbench.replay.index import Index
 from kernbench.replay.parsing import NoArguments, Reader, one_of
 from kernbench.replay.query import At
+from kernbench.replay.races.findings import MOST_EXECUTED
 from kernbench.replay.races.findings import Findings as Hazards
 from kernbench.replay.races.prove import prove_findings
 from kernbench.replay.texts import TextList
@@ -593,11 +597,31 @@ def prove_hazards(
 
 
 def diagnose(index: Index, at: At, args: NoArguments, progress: Progress) -> Diagnosis:
-    """What is wrong, odd or slow, the most urgent first."""
-    is_wrong = wrong(index, stage(progress, 0.0, 0.4))
+    """What is wrong, odd or slow, the most urgent first.
+
+    Of a long run the two halves are found beside each other.
+    """
     # What belongs to the thread of another lane is made anew for this one.
-    is_slow = diagnose_time(Index(index.trace), at, args, stage(progress, 0.4, 1.0))
-    return ranked(is_wrong, is_slow)
+    other = Index(index.trace)
+    if len(index.ops) <= MOST_EXECUTED:
+        is_wrong = wrong(index, stage(progress, 0.0, 0.4))
+        is_slow = diagnose_time(other, at, args, stage(progress, 0.4, 1.0))
+        return ranked(is_wrong, is_slow)
+    is_given_up = Event()
+
+    def goes_on(done: float) -> None:
+        if is_given_up.is_set():
+            raise Cancelled
+
+    to_come = begun_beside(lambda: diagnose_time(other, at, args, goes_on))
+    try:
+        is_wrong = wrong(index, stage(progress, 0.0, 0.6))
+        while wait_shortly(to_come):
+            progress(0.6)
+    except BaseException:
+        is_given_up.set()
+        raise
+    return ranked(is_wrong, to_come.result())
 
 
 def diagnose_data(

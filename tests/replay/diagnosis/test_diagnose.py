@@ -7,12 +7,14 @@ wrong with them is known because it was put there.
 import json
 import shlex
 from pathlib import Path
+from threading import Event
 
 import pytest
 from click.testing import CliRunner
 
 from kernbench.benches import flash_attention
 from kernbench.cli import main
+from kernbench.common.progress import Cancelled
 from kernbench.replay import ReplaySession
 from kernbench.sim_engine.plans import perform_next
 from kernbench.trace import Trace
@@ -42,6 +44,8 @@ def run(torch, n=256):
     torch.launch("kernel", kernel, x, y, n)
     torch.expect(y, data.astype("f4") * 2)
 """
+
+TRACES = Path(__file__).parents[3] / "traces"
 
 
 def kernbench(*args):
@@ -166,14 +170,43 @@ def test_of_a_run_without_ops_there_is_nothing_to_say(diagnosed):
     assert diagnosed(source) == []
 
 
+@pytest.mark.parametrize("name", ["matmul", "fault_overflow", "fault_ring_by_name"])
+def test_halves_that_are_found_beside_each_other_are_the_same(name, monkeypatch):
+    path = TRACES / f"{name}.msgpack"
+    one_by_one = ReplaySession(Trace.open(path)).run_line("diagnose")
+    monkeypatch.setattr("kernbench.replay.questions.MOST_EXECUTED", 0)
+    beside = ReplaySession(Trace.open(path)).run_line("diagnose")
+    assert beside == one_by_one
+
+
+def test_halves_that_are_found_beside_each_other_are_given_up_together(monkeypatch):
+    ended = Event()
+
+    def half(index, at, args, progress):
+        try:
+            while True:
+                progress(0.5)
+        finally:
+            ended.set()
+
+    def give_up(done):
+        raise Cancelled
+
+    monkeypatch.setattr("kernbench.replay.questions.MOST_EXECUTED", 0)
+    monkeypatch.setattr("kernbench.replay.questions.diagnose_time", half)
+    session = ReplaySession(Trace.open(TRACES / "matmul.msgpack"))
+    with pytest.raises(Cancelled):
+        session.run_line("diagnose", give_up)
+    assert ended.wait(10)
+
+
 @pytest.mark.slow
 def test_a_long_run_that_found_itself_right_is_not_executed_again(monkeypatch):
     """A run that found itself wrong is, and says what is."""
     monkeypatch.setattr("kernbench.replay.diagnosis.wrong.MOST_EXECUTED", 5)
-    traces = Path(__file__).parents[3] / "traces"
-    told = kernbench("trace", "diagnose", str(traces / "matmul.msgpack")).output
+    told = kernbench("trace", "diagnose", str(TRACES / "matmul.msgpack")).output
     assert "unchecked: all outputs are right as the run itself found; 152 ops" in told
-    told = kernbench("trace", "diagnose", str(traces / "fault_wrong_root.msgpack"))
+    told = kernbench("trace", "diagnose", str(TRACES / "fault_wrong_root.msgpack"))
     assert "x: 84 of 128 elements are wrong" in told.output
     assert "executed again" not in told.output
 
