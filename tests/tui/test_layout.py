@@ -254,6 +254,15 @@ async def test_a_recorded_verdict_that_failed_is_counted(trace_path) -> None:
     assert " !1 DIFF" in text
 
 
+async def test_outputs_that_are_wrong_are_counted_in_the_colour_of_alarm(
+    trace_path,
+) -> None:
+    app = app_of(open_session(trace_path.with_name("fault_overflow.msgpack"), None))
+    await first_status(app)
+    styles = {text.strip(): style for text, style in app.debugger.status.line}
+    assert styles["!1 DIFF"] == "alarm"
+
+
 async def test_the_status_line_counts_outputs_and_not_their_shards(trace_path) -> None:
     """It said !2 of one output in two shards."""
     path = trace_path.with_name("fault_wrong_root.msgpack")

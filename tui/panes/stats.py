@@ -572,7 +572,7 @@ def _finding_rows(found: Diagnosis, width: int, glyphs: Glyphs) -> list[_Row]:
         head = f"{number:>2} {finding.kind:<9} "
         room = max(width - len(head) - len(place) - 1, _SHORTEST_NAME)
         what = clip(finding.title, room, glyphs)
-        style = "mark" if finding.kind == "wrong" else ""
+        style = "alarm" if finding.kind == "wrong" else ""
         line = [(head, style), (f"{what:<{room}} ", ""), (place, "dim")]
         rows.append(_Row(line, _entered_finding(finding), claimed_by(found, finding)))
     return rows

@@ -120,7 +120,7 @@ class Status(LineWidget):
         if session.stops:
             left.append(_Part(6, (f"  {len(session.stops)} BP", "mark")))
         if self._wrong:
-            left.append(_Part(7, (f"  !{self._wrong} DIFF", "mark")))
+            left.append(_Part(7, (f"  !{self._wrong} DIFF", "alarm")))
         between = between_marks(self._index, session)
         if between is not None:
             text = f"  {between.names} {time_text(between.t1 - between.t0)}"

@@ -57,6 +57,16 @@ def test_the_diagnosis_has_a_row_a_finding_in_order(trace: str) -> None:
             assert row.endswith(one["lines"][0].rpartition("/")[2])
 
 
+def test_only_what_is_wrong_is_in_the_colour_of_alarm() -> None:
+    """It was in the colour of marks, beside outputs in that of alarm."""
+    bench = PaneBench(StatsPane, "fault_overflow", 0, 300, 200)
+    rows = bench.picture.lines[1 : bench.lines.index("")]
+    for row in rows:
+        alarms = {text.split()[-1] for text, style in row if style == "alarm"}
+        kind = "".join(text for text, _ in row).split()[1]
+        assert alarms == ({"wrong"} if kind == "wrong" else set())
+
+
 @pytest.mark.slow
 def test_enter_goes_to_findings_in_turn() -> None:
     bench = PaneBench(StatsPane, "fault_wrong_root", 0, 80, 200)
