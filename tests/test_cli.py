@@ -30,6 +30,7 @@ def kernbench(*args):
     return CliRunner().invoke(main, list(args))
 
 
+@pytest.mark.slow
 def test_run_prints_time_ops_and_the_verification_table(tmp_path):
     out = tmp_path / "out.msgpack"
     result = kernbench("run", "matmul", *SMALL, "--trace", str(out), "--verify")
@@ -75,6 +76,7 @@ def test_two_runs_of_one_command_give_the_same_bytes(tmp_path):
     assert first.read_bytes() == second.read_bytes()
 
 
+@pytest.mark.slow
 def test_several_settings_may_follow_one_set():
     spread = kernbench(
         "run", "matmul", "--set", "m=32", "k=32", "n=32", "pes=1", "--json"
@@ -83,6 +85,7 @@ def test_several_settings_may_follow_one_set():
     assert json.loads(spread.output) == json.loads(repeated.output)
 
 
+@pytest.mark.slow
 def test_json_holds_what_a_sweep_needs(tmp_path):
     out = str(tmp_path / "out.msgpack")
     spec = ["--spec", "pe.clock_ghz=2", "cube.hbm.channels=4", "topology=torus_2d"]
@@ -109,6 +112,7 @@ def test_json_holds_what_a_sweep_needs(tmp_path):
     assert answer["findings"] == []
 
 
+@pytest.mark.slow
 def test_a_spec_field_changes_the_machine():
     def simulated(*spec):
         return json.loads(kernbench("run", "matmul", *SMALL, "--json", *spec).output)[
@@ -158,6 +162,7 @@ def test_debug_says_how_many_ops_were_checked():
     assert (answer["checked"], answer["first_over"], answer["ok"]) == (3, None, True)
 
 
+@pytest.mark.slow
 def test_debug_names_the_first_op_that_is_off_and_exits_1(tmp_path):
     args = ["run", "fault_overflow", "--debug", "--no-verify"]
     out = tmp_path / "out.msgpack"
@@ -176,6 +181,7 @@ def test_debug_names_the_first_op_that_is_off_and_exits_1(tmp_path):
     assert (answer["ok"], answer["verified"]) == (False, False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recorded", [False, True])
 def test_warn_memory_ends_with_the_number_of_warnings_and_the_first(tmp_path, recorded):
     args = ["run", "fault_never_written", "--warn-memory"]
@@ -188,6 +194,7 @@ def test_warn_memory_ends_with_the_number_of_warnings_and_the_first(tmp_path, re
     assert ": load reads f32[64] at " in answer["first_warning"]
 
 
+@pytest.mark.slow
 def test_without_warnings_their_number_is_0():
     result = kernbench("run", "matmul", *SMALL, "--warn-memory")
     assert result.output.endswith("\nwarnings: 0\n")

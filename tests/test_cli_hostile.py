@@ -181,6 +181,7 @@ def bench(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_what_a_bench_says_is_shown(bench, tmp_path) -> None:
     trace = tmp_path / "rude.msgpack"
     result = kernbench("run", bench, "--trace", trace)

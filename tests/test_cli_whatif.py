@@ -56,6 +56,7 @@ def test_a_proof_is_what_a_run_with_that_field_gives(path):
     assert launch["predicted_ns"] == pytest.approx(real.launch_ns)
 
 
+@pytest.mark.slow
 def test_a_field_may_be_any_certain_end_of_its_path(path):
     whole = whatif(path, "pe.clock_ghz=2")
     assert whatif(path, "clock_ghz=2")["predicted_ns"] == whole["predicted_ns"]
@@ -129,6 +130,7 @@ def test_a_trace_without_data_is_retimed_and_proved(path, tmp_path):
         assert found[name] == whole[name]
 
 
+@pytest.mark.slow
 def test_a_machine_on_which_the_bench_cannot_run_is_said(path):
     line = refusal(path, "pe.tcm.size_kib=1", "--prove", code=1)
     assert "no proof" in line or "tcm" in line.lower()

@@ -96,6 +96,7 @@ def test_executing_it_gives_the_verdict_that_it_holds(name):
         assert trace.verify_report["ok"] is verdict.ok
 
 
+@pytest.mark.slow
 @each
 def test_its_machine_and_its_memory_are_those_of_today(name, fresh):
     ours = fresh(name)

@@ -53,6 +53,7 @@ def ran(simulate, name, graph, **params):
     return simulate(lambda torch: BENCHES[name].run(torch, **params), graph=graph)
 
 
+@pytest.mark.slow
 def test_every_bench_is_tested_here():
     assert sorted(UNEVEN) == sorted(WIDE) == sorted(ON_PES)
 
@@ -260,6 +261,7 @@ def test_each_load_of_a_chase_waits_for_the_one_before(simulate, small):
         )
 
 
+@pytest.mark.slow
 def test_a_chase_is_shortest_in_the_slice_of_the_pe(simulate, small):
     def hops(pes):
         run = ran(simulate, "pointer_chase", small, entries=512, hops=12, pes=pes)

@@ -71,6 +71,7 @@ def test_every_tutorial_is_tested_here():
     assert sorted(TUTORIALS) == sorted(SIZES) == sorted(ORIGINALS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "params"), CASES)
 def test_it_is_right_and_nothing_in_it_is_left_to_chance(tmp_path, name, params):
     path = tmp_path / "t.msgpack"
@@ -114,6 +115,7 @@ def lines_of(function: FunctionType) -> int:
     return 1 + sum(bool(line) and not line.startswith("#") for line in lines)
 
 
+@pytest.mark.slow
 def test_a_size_that_is_none_is_refused():
     with pytest.raises(KernbenchError, match="block=0"):
         run_bench("tutorial_add", params={"block": 0})

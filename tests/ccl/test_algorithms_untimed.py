@@ -52,6 +52,7 @@ def test_every_operator_and_dtype_reduces(algorithm, op, dtype):
     check(algorithm, "torus_2d", 4, (2, 2), 33, dtype, op)
 
 
+@pytest.mark.slow
 @BOTH
 @given(
     where=st.sampled_from(TOPOLOGIES),

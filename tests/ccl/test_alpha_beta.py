@@ -33,6 +33,7 @@ def model(layout_cache):
     return cache(lambda mesh: Model(layout_cache, mesh))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["intercube_allreduce", "ring_chunked_allreduce"])
 @pytest.mark.parametrize(("mesh", "topology", "sips", "n_elem"), CASES)
 def test_simulated_time_is_within_a_tenth_of_the_formula(

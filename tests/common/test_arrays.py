@@ -1,12 +1,14 @@
 """What numpy does too slowly, beside numpy."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kernbench.common.arrays import distinct
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(-(1 << 62), 1 << 62)))
 def test_distinct_values_are_those_of_unique(values):
     array = np.array(values, np.int64)

@@ -160,6 +160,7 @@ def test_a_burst_takes_every_channel_that_its_bytes_lie_on(small_hbm, addr, nbyt
     assert service >= ceil(nbytes / 8) / 32 - 1e-3
 
 
+@pytest.mark.slow
 @given(
     bursts=st.lists(
         st.tuples(

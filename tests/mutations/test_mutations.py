@@ -56,6 +56,7 @@ def recorded(text, folder, **options):
     return path
 
 
+@pytest.mark.slow
 def test_each_mutant_differs_from_its_program_in_few_lines():
     for mutant in mutants.all_mutants():
         ast.parse(mutant.text)

@@ -207,6 +207,7 @@ def test_verify_tells_that_the_run_itself_was_found_wrong(tmp_path):
     assert not answer.ok or "FAIL" in "\n".join(answer.lines(100))
 
 
+@pytest.mark.slow
 def test_divergence_names_an_op_where_an_error_has_added_up(record):
     case = record(
         "counting",

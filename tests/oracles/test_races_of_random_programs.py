@@ -78,6 +78,7 @@ def seeds(fast, slow, soak):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(3, 30, 300))
 def test_races_of_random_kernels_are_those_of_all_pairs(seed, tmp_path):
     check(recorded(random_kernels.program(seed), tmp_path))
@@ -129,6 +130,7 @@ def differs(path, new, seed):
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(2, 25, 200))
 def test_what_comes_out_otherwise_with_delays_is_reported(seed, tmp_path):
     path = recorded(random_races.program(seed, GAPS), tmp_path)

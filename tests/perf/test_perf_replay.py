@@ -62,6 +62,7 @@ def test_long_answers_are_not_asked_of_the_largest_traces(monkeypatch):
     assert "compare, 1,000 / 500" not in {row.name for row in rows}
 
 
+@pytest.mark.slow
 def test_the_breakpoint_is_never_hit(tmp_path):
     make_trace(tmp_path / "x", 500)
     session = ReplaySession(Trace.open(tmp_path / "x"))

@@ -35,6 +35,7 @@ def test_its_ops_can_be_executed_and_give_what_is_expected(path):
     assert report.ok
 
 
+@pytest.mark.slow
 def test_no_op_of_it_is_in_the_way_of_another(path):
     assert ReplaySession(Trace.open(path)).hazards().lines(100) == ["none found"]
 
@@ -46,6 +47,7 @@ def test_its_launches_come_one_after_the_other(path):
         assert before.t_end < after.t_issue < after.t_start < after.t_end
 
 
+@pytest.mark.slow
 def test_every_op_of_it_has_its_command_and_a_kernel_line(path):
     trace = Trace.open(path)
     ours = set(trace.commands.cmd.tolist())
@@ -81,6 +83,7 @@ def test_equal_seeds_make_equal_bytes_and_others_other_data(tmp_path):
     assert a == b != c
 
 
+@pytest.mark.slow
 def test_make_trace_says_what_it_needs(tmp_path):
     asked = CliRunner().invoke(main, ["perf", "make-trace", "--ops", "100"])
     assert (asked.exit_code, "-o FILE" in asked.output) == (2, True)

@@ -101,6 +101,7 @@ def test_every_number_of_the_machine_but_energy_is_a_field():
     assert not any(path.startswith("energy.") for path in fields)
 
 
+@pytest.mark.slow
 def test_cases_are_rounded_and_those_that_no_machine_has_are_left_out():
     cases = list(cases_of(BENCH))
     assert cases[0] == Case(BENCH)

@@ -66,6 +66,7 @@ def outcome(find):
         return str(error)
 
 
+@pytest.mark.slow
 @given(st.lists(edges, max_size=40), st.sampled_from(sorted(EXCLUDED)), names, names)
 def test_a_path_is_as_short_as_the_one_networkx_finds(made, policy, src, dst):
     local = src.split(".")[:2] == dst.split(".")[:2] and ".cube" in src
@@ -88,6 +89,7 @@ def test_a_path_is_as_short_as_the_one_networkx_finds(made, policy, src, dst):
     assert length == nx.dijkstra_path_length(reference, src, dst)
 
 
+@pytest.mark.slow
 @given(
     st.lists(edges, max_size=40).flatmap(
         lambda e: st.tuples(st.just(e), st.permutations(e))
@@ -102,6 +104,7 @@ def test_paths_do_not_depend_on_the_order_of_edges(both):
         assert first == second
 
 
+@pytest.mark.slow
 @given(st.lists(edges, max_size=40), st.permutations(NAMES))
 def test_paths_do_not_depend_on_what_was_asked_before(made, goals):
     used = path_router(*made)

@@ -263,6 +263,7 @@ def test_a_hundred_shuffled_builds_give_the_same_routes(tmp_path):
     assert len(routes) == 1
 
 
+@pytest.mark.slow
 def test_shuffled_edges_give_the_same_routes_on_the_shipped_graph(graph, router):
     class Shuffled:
         nodes = graph.nodes

@@ -162,6 +162,7 @@ def test_the_bottleneck_is_the_slowest_link_and_fills_up(report, family, kind, g
         assert 0.9 < row.utilisation < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interleave", [256, 512, 2048, 8192])
 def test_all_channels_work_whatever_the_interleave(layout_cache, interleave):
     spec = small_spec({"hbm": HbmSpec(interleave_bytes=interleave)})
@@ -226,6 +227,7 @@ def test_formula_and_simulation_agree_on_other_machines(layout_cache, spec):
     assert report.ok, report.as_text()
 
 
+@pytest.mark.slow
 def test_what_a_machine_lacks_is_left_out_with_a_word(layout_cache):
     one = small_spec({"pes": 1, "memory_map": MemoryMapSpec(slices_per_cube=1)})
     report = probe(build_topology(one, layout_cache))

@@ -188,6 +188,7 @@ def test_another_tile_size_adds_tiles_and_resizes_those_that_stay(matmul):
     assert max(sum(c.kind == kind for c in found.changes) for kind in KINDS) == 3
 
 
+@pytest.mark.slow
 def test_another_topology_reroutes_what_crosses_it(matmul):
     tall = matmul({"pes": 16}, spec={"sip.cube_mesh.w": 1, "sip.cube_mesh.h": 2})
     wide = matmul({"pes": 16}, spec={"sip.cube_mesh.w": 2, "sip.cube_mesh.h": 1})
@@ -211,6 +212,7 @@ def test_b_fails_where_its_launches_take_more_than_the_limit_longer(matmul):
     assert "% longer" in found.verdict
 
 
+@pytest.mark.slow
 def test_b_fails_where_it_gets_wrong_what_was_right(matmul, tmp_path):
     source = (
         "from kernbench.benches import bench\n"

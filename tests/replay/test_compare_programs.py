@@ -474,6 +474,7 @@ def longest(a, b):
     return max(longest(a[:-1], b), longest(a, b[:-1]))
 
 
+@pytest.mark.slow
 @given(a=LINES, b=LINES)
 @settings(
     max_examples=5,

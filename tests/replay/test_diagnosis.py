@@ -158,6 +158,7 @@ def test_a_row_of_the_wrong_root_is_made_of_no_sum(recorded):
     assert copy["reads"][0]["name"].endswith("@sip0.cube0.pe0.pe_cpu[0, 0]")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bench", ["matmul", "flash_attention"])
 def test_nothing_is_said_of_a_right_run(tmp_path, bench):
     path = tmp_path / "trace.msgpack"

@@ -45,6 +45,7 @@ def failures(tmp_path):
     return failures
 
 
+@pytest.mark.slow
 def test_nothing_is_said_of_what_is_right(failures):
     assert failures("tl.store(y, tl.load(x))") == ()
 
@@ -61,6 +62,7 @@ def test_the_first_bad_element_has_both_values_and_its_pe(failures, tmp_path):
     assert why == f"  why: kernbench trace blame {tmp_path / 't.msgpack'} 'y[20]'"
 
 
+@pytest.mark.slow
 def test_a_replica_that_each_pe_writes_in_part_is_named(failures):
     body = "i = 4 * tl.program_id(0); tl.store(y[i:i+4], tl.load(x[i:i+4]))"
     _first, copies, _why = failures(body)
@@ -119,6 +121,7 @@ def test_an_element_that_no_pe_writes_is_named(failures, tmp_path):
     assert why == f"  why: kernbench trace blame {path} 'y[15]'"
 
 
+@pytest.mark.slow
 def test_what_is_off_by_little_may_be_rounding(failures):
     said = failures("tl.store(y, tl.load(x) * 1.0001)", expected="data")
     assert any("--debug says whether rounding explains that" in line for line in said)

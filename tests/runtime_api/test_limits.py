@@ -37,6 +37,7 @@ def endless(tmp_path):
     return str(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [{"max_ns": 20_000.0}, {"max_ops": 1000}])
 def test_a_limit_ends_an_endless_kernel_and_its_trace_is_whole(
     endless, tmp_path, limit

@@ -11,6 +11,7 @@ def asked(*words):
     return CliRunner().invoke(main, ["new", *map(str, words)])
 
 
+@pytest.mark.slow
 def test_it_runs_and_verifies_as_it_is_written(tmp_path):
     file = tmp_path / "my_kernel.py"
     result = asked(file)

@@ -111,6 +111,7 @@ def test_a_plugin_is_named_by_its_file_and_stands_in_the_trace(tmp_path, machine
     assert kernbench("probe", *options).exit_code == 0
 
 
+@pytest.mark.slow
 def test_without_plugins_a_trace_says_nothing_of_them(tmp_path):
     out = tmp_path / "out.msgpack"
     assert kernbench("run", "matmul", "--set", *SMALL, "--trace", out).exit_code == 0

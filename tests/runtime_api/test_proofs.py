@@ -47,12 +47,14 @@ def recorded(folder, body):
     return Trace.open("one.msgpack")
 
 
+@pytest.mark.slow
 def test_a_field_is_changed_and_nothing_else(matmul, folder):
     run_bench("matmul", params=SMALL, spec={"pe.clock_ghz": 2.0}, trace="2.msgpack")
     path = Proofs(matmul, folder).run({"pe.clock_ghz": 2.0})
     assert Trace.open(path).end_ns == Trace.open("2.msgpack").end_ns < matmul.end_ns
 
 
+@pytest.mark.slow
 def test_an_op_is_held_back(matmul, folder):
     proofs = Proofs(matmul, folder)
     first = Trace.open(proofs.run(delays=[(len(matmul.ops) - 1, 100.0)]))
@@ -62,6 +64,7 @@ def test_an_op_is_held_back(matmul, folder):
     assert first.end_ns == matmul.end_ns + 100.0
 
 
+@pytest.mark.slow
 def test_a_run_that_is_not_deterministic_proves_nothing(folder):
     trace = recorded(folder, OTHER_EACH_TIME)
     with pytest.raises(
@@ -70,6 +73,7 @@ def test_a_run_that_is_not_deterministic_proves_nothing(folder):
         Proofs(trace, folder).run({"pe.clock_ghz": 2.0})
 
 
+@pytest.mark.slow
 def test_numbers_that_another_machine_has_rounded_otherwise_move_no_time(folder):
     body = """
     runs = Path("runs")
@@ -89,6 +93,7 @@ def test_a_bundled_trace_can_be_proved():
     assert json.loads(result.output)["within"]["moved_ns"] <= 0
 
 
+@pytest.mark.slow
 def test_another_source_is_refused_unless_it_may_be(folder):
     trace = recorded(folder, BESIDE)
     source = (folder / "one.py").read_text()

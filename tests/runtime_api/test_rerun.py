@@ -147,6 +147,7 @@ def test_a_run_that_failed_fails_again_and_that_is_the_same(tmp_path, new):
     assert new.read_bytes() == path.read_bytes()
 
 
+@pytest.mark.slow
 def test_parameters_that_are_tuples_come_back(tmp_path, new):
     file = tmp_path / "tuples.py"
     file.write_text(
@@ -256,6 +257,7 @@ def test_a_delay_within_the_slack_moves_nothing_else(one_pe, new):
         assert starts == others
 
 
+@pytest.mark.slow
 def test_delays_add_up_over_ops_and_over_reruns(one_pe, new, tmp_path):
     path = one_pe(CHAIN)
     end = Trace.open(path).end_ns
@@ -338,6 +340,7 @@ def test_a_tile_is_named_by_its_stage_and_index(tmp_path, new):
     assert (held.op_name, held.params["tile_index"]) == ("TileToken/GEMM", (1, 0, 1))
 
 
+@pytest.mark.slow
 def test_an_op_is_found_in_a_smaller_machine_and_program(matmul, new):
     tile = len(Trace.open(matmul).ops) - 1
     result = kernbench(
@@ -350,6 +353,7 @@ def test_an_op_is_found_in_a_smaller_machine_and_program(matmul, new):
     assert result.exit_code == 0
 
 
+@pytest.mark.slow
 def test_a_delay_of_what_a_branch_leaves_out_is_an_error(tmp_path, new):
     file = tmp_path / "branch.py"
     text = bench_of("    if n > 64:\n        tl.load(x_ptr, (4,), 'f32')")
@@ -369,6 +373,7 @@ def test_a_delay_of_what_a_branch_leaves_out_is_an_error(tmp_path, new):
 # -- other changes ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_another_machine_is_that_of_the_trace_with_the_field_changed(tmp_path, new):
     path = tmp_path / "recorded.msgpack"
     spec = {"pe.dma.setup_ns": 33}
@@ -381,6 +386,7 @@ def test_another_machine_is_that_of_the_trace_with_the_field_changed(tmp_path, n
     assert Trace.open(new).spec == Trace.open(fresh).spec
 
 
+@pytest.mark.slow
 def test_other_parameters_and_seeds_are_as_if_run_so(matmul, new, tmp_path):
     fresh = tmp_path / "fresh.msgpack"
     run_bench("matmul", params={**SMALL, "m": 64}, seed=3, trace=fresh)
@@ -410,6 +416,7 @@ def test_what_is_given_as_it_was_is_no_change(matmul, new):
     assert "changed" not in Trace.open(new).header
 
 
+@pytest.mark.slow
 def test_a_changed_trace_says_so_in_info_and_first_in_compare(matmul, new):
     kernbench("rerun", matmul, "-o", new, "--delay", "op 0", "1us", "--spec", "ghz=2")
     kernbench(
@@ -443,6 +450,7 @@ def test_a_first_frame_says_what_ran(one_pe, tmp_path):
     assert "changed" not in head
 
 
+@pytest.mark.slow
 def test_a_bench_whose_source_differs_is_refused_with_both_hashes(
     one_pe, tmp_path, new
 ):
@@ -651,6 +659,7 @@ def test_a_damaged_trace_is_refused(matmul, new):
     assert result.exit_code == 1
 
 
+@pytest.mark.slow
 def test_a_trace_without_data_is_run_again_without_checks(tmp_path, new):
     path = tmp_path / "recorded.msgpack"
     run_bench("matmul", params=SMALL, data=False, verify=False, trace=path)

@@ -2011,6 +2011,7 @@ def step_of(kind, t, a, b, out):
     return copy("dma_read", ("tcm", 4 * a), ("tcm", 4 * out), 4, t), lambda m: m[a]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("instants", [1, 2])
 def test_d6_any_log_runs_as_one_op_after_the_other_in_the_order_of_the_log(instants):
     for seed in range(400):

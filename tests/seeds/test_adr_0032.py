@@ -619,6 +619,7 @@ def test_d5_all_reduce_returns_before_it_is_done_and_is_drained_for_all_ranks():
 # D6: configuration
 
 
+@pytest.mark.slow
 def test_d6_the_files_of_the_record_run(tmp_path):
     ccl = tmp_path / "ccl.yaml"
     ccl.write_text(CCL_YAML)

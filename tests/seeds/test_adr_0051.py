@@ -323,6 +323,7 @@ def test_d4_no_path_is_a_routing_error():
         made.find_node_path("a", "b")
 
 
+@pytest.mark.slow
 def test_d4_equal_graphs_have_equal_paths(layout_cache, shipped, router):
     again = PathRouter(build_topology(TopologySpec(), layout_cache))
     for end in ("sip0.cube0.sram", "sip0.cube10.hbm_ctrl.pe3", "sip1.cube4.sram"):

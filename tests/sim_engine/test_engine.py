@@ -257,6 +257,7 @@ def test_the_text_of_a_file_comes_once_and_before_its_first_site(run):
     assert len(known) == len(set(known))
 
 
+@pytest.mark.slow
 def test_every_call_has_a_number_of_its_own(run):
     numbers = [row[0] for row in run.events.of("command")]
     assert len(numbers) == len(set(numbers))
@@ -373,6 +374,7 @@ class StuckMath(PeMath):
         yield env.event()
 
 
+@pytest.mark.slow
 def test_a_deadlock_names_each_kernel_and_the_line_that_it_is_blocked_at(
     layout_cache, simulate
 ):

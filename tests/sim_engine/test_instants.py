@@ -114,6 +114,7 @@ def test_who_made_an_event_first_decides_nothing_between_nodes(
             assert traced(four, bench, tmp_path / f"b{chance}") == wanted
 
 
+@pytest.mark.slow
 def test_an_event_may_not_come_before_others_of_its_own_turn_by_chance(
     four, tmp_path, monkeypatch
 ):

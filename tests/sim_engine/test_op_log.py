@@ -380,6 +380,7 @@ def test_a_sink_is_given_rows_waits_and_dependencies_in_completion_order():
     assert logger.rows == 2
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(st.integers(0, 5), st.integers(0, 30), st.booleans()), max_size=12

@@ -62,6 +62,7 @@ def test_rows_are_written_into_no_array_that_somebody_else_holds():
     assert not before.view("hbm", 0, (64,), "u8").any()
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.booleans(), ROWS), max_size=8), ROWS)
 def test_pending_are_the_bytes_of_rows_and_not_those_between(steps, wanted):
     pending = PendingRanges()

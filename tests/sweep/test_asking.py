@@ -40,6 +40,7 @@ def asked(space, count, done=()):
     return source, rows
 
 
+@pytest.mark.slow
 def test_it_asks_for_different_points_of_the_space(space_file):
     space = read_space(space_file(VALLEY))
     source, rows = asked(space, 40)

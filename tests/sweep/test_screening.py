@@ -39,6 +39,7 @@ def screened(space_file, tmp_path):
     return screened
 
 
+@pytest.mark.slow
 def test_the_best_are_those_that_running_all_finds(screened):
     screening, points, best = screened(CLOCKS, 4)
     ran = {

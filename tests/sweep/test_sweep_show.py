@@ -146,6 +146,7 @@ def test_the_front_and_its_commands_are_shown(swept):
     assert rest[1].startswith("    kernbench run ")
 
 
+@pytest.mark.slow
 def test_the_command_of_each_row_gives_that_row(swept):
     found = json.loads(
         kernbench("sweep", "show", swept, "--sort", "end_ns", "--json").stdout

@@ -286,6 +286,7 @@ def test_a_file_that_cannot_be_read_is_a_topology_error(tmp_path):
         load_spec(tmp_path / "none.yaml")
 
 
+@pytest.mark.slow
 @given(text=st.text(st.sampled_from("pe:{}[]- \n!&*'\"%@|>,?#1.cpu"), max_size=40))
 def test_no_text_raises_anything_else(tmp_path_factory, text):
     file = tmp_path_factory.getbasetemp() / "fuzz.yaml"

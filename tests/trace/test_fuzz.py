@@ -152,6 +152,7 @@ HEAD = st.dictionaries(st.sampled_from(KEYS), HEADS | st.integers(0, 3), max_siz
 FRAME = st.tuples(st.sampled_from(TAGS), HEAD, st.binary(max_size=64))
 
 
+@pytest.mark.slow
 @settings(
     max_examples=30,
     deadline=None,
@@ -166,6 +167,7 @@ def test_frames_of_anything_are_skipped(tmp_path, frames):
     assert len(touch(Trace.open(tmp_path / "x")).ops) == 0
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(data=st.binary(max_size=200))
 def test_bytes_of_anything_are_refused(folder, data):

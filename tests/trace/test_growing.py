@@ -43,6 +43,7 @@ def ends_well(work):
     return os.waitpid(child, 0)[1] == 0
 
 
+@pytest.mark.slow
 def test_a_trace_holds_what_was_there_and_opened_again_holds_more(writer, partial):
     record(writer)
     early = Trace.open(partial)
@@ -71,6 +72,7 @@ def test_a_file_opened_within_a_write_ends_with_its_last_whole_frame(writer, par
         assert (trace.complete, trace.damaged) == (False, [])
 
 
+@pytest.mark.slow
 def test_a_full_disk_does_not_harm_who_has_the_file_open(tmp_path, partial):
     writer, disk = opened(tmp_path / "x.msgpack", TornDisk)
     record(writer)
@@ -89,6 +91,7 @@ def test_a_full_disk_does_not_harm_who_has_the_file_open(tmp_path, partial):
     writer.close()
 
 
+@pytest.mark.slow
 def test_a_run_recorded_anew_does_not_harm_who_has_the_old_file_open(tmp_path, partial):
     killed, disk = opened(tmp_path / "x.msgpack")
     record(killed)

@@ -42,6 +42,7 @@ def mapped(frames, translate=None):
     return column, np.array(joined, np.uint32)
 
 
+@pytest.mark.slow
 @given(
     frames=FRAMES,
     picks=st.lists(st.integers(-40, 40)),
@@ -74,6 +75,7 @@ def test_a_row_that_is_not_there_is_an_index_error_where_few_are_asked_for():
         column[np.array([40])]
 
 
+@pytest.mark.slow
 @given(frames=FRAMES)
 def test_a_column_is_computed_with_as_an_array(frames):
     column, whole = mapped(frames)

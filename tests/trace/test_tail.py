@@ -76,6 +76,7 @@ def test_rows_that_no_frame_holds_are_read_from_the_tail(path, partial, machine)
     assert len(early["ops"]) == FEW
 
 
+@pytest.mark.slow
 def test_a_tail_goes_on_from_the_frames_before_it(path, partial):
     writer = begun(path)
     record_ops(writer, repeat=25, step=100.0)

@@ -172,6 +172,7 @@ def test_a_thread_that_is_held_up_while_it_reads_holds_up_no_other(path, name):
         assert slow.result(10) is quick  # the value of the first is that of both
 
 
+@pytest.mark.slow
 def test_a_body_that_is_inflated_twice_counts_once(tmp_path):
     """A file may inflate to 24 MiB and twice its size, whoever reads it, how often."""
     text = bytes(20 << 20)

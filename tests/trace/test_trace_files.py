@@ -61,6 +61,7 @@ def test_until_the_end_the_file_is_partial_and_opens(tmp_path, no_tails):
     assert len(Trace.open(path).ops) == 700 * 12 + 1
 
 
+@pytest.mark.slow
 def test_until_the_end_it_opens_with_its_tail_which_is_gone_then(tmp_path, no_tails):
     path = tmp_path / "x.msgpack"
     writer = TraceWriter(path)

@@ -159,6 +159,7 @@ def test_the_ops_of_a_cut_recording_are_those_of_a_whole_one(tmp_path, path):
         assert repr(found[position]) == repr(wanted[position])
 
 
+@pytest.mark.slow
 def test_a_recording_cut_long_ago_says_that_its_ops_are_gone(path, monkeypatch):
     monkeypatch.setattr(stream, "SPILL_BYTES", 1000)
     recording = cut(path)
@@ -206,6 +207,7 @@ def test_a_frame_torn_by_an_interrupt_is_overwritten(path, written_before):
     assert (trace.complete, trace.damaged) == (True, [])
 
 
+@pytest.mark.slow
 def test_rows_after_the_end_are_not_written(path):
     recording = TraceWriter(path)
     recording.end(1.0)

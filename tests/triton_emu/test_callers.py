@@ -100,6 +100,7 @@ def test_a_trace_of_before_there_were_callers_has_none(path, tmp_path):
     assert {row.caller for row in session.run_line("ops").rows} == {""}
 
 
+@pytest.mark.slow
 def test_a_part_of_a_trace_keeps_the_callers_of_its_calls(path, tmp_path):
     cut(path, tmp_path / "part", 0.0, 1e9)
     assert lines(Trace.open(tmp_path / "part")) == lines(Trace.open(path))

@@ -200,6 +200,7 @@ def run(torch):
 """
 
 
+@pytest.mark.slow
 def test_a_trace_of_slices_says_what_they_touch(tmp_path):
     """Of each op, decoded or not; and what it read is found again."""
     file = tmp_path / "strided.py"

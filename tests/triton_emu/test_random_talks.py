@@ -269,6 +269,7 @@ def test_a_thousand_of_them(graph, talked, **sizes):
     compare(graph, talked, **sizes)
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(talked=talks(), **sizes)
 def test_no_hazard_is_found_where_every_call_is_awaited(

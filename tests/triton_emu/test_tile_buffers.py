@@ -106,6 +106,7 @@ def test_a_tile_that_fits_is_named_and_does(run):
     assert tiles_of(run(*product(512, 512, 512, tile=tile), size_kib=512)) == tile
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size_kib", [5, 10, 24])
 @pytest.mark.parametrize("dtype", ["f16", "f64"])
 def test_the_default_tile_is_chosen_to_fit(run, size_kib, dtype):

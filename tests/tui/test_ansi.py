@@ -94,6 +94,7 @@ def test_differences_look_like_whole_frames(frames: list[Frame]) -> None:
     assert differing.buffer == whole.buffer
 
 
+@pytest.mark.slow
 @given(st.lists(FRAMES, max_size=8))
 def test_a_frame_that_is_there_already_is_not_written(frames: list[Frame]) -> None:
     cells = ScreenDiff()

@@ -119,6 +119,7 @@ async def test_a_line_is_completed_run_remembered_and_left(session, drive) -> No
         assert session.cursor == 52
 
 
+@pytest.mark.slow
 async def test_up_and_down_go_through_all_lines_that_were_run(drive) -> None:
     lines = ["goto 3", "goto 5", "goto 7"]
     async with drive(80, 24) as pilot:

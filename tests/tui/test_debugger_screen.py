@@ -153,6 +153,7 @@ async def test_enter_on_a_component_goes_to_its_op(session, drive) -> None:
         assert component == "sip0.cube0.pe4.pe_fetch_store"
 
 
+@pytest.mark.slow
 async def test_keys_go_through_the_rows_of_a_pane(session, drive) -> None:
     session.goto(40)
     async with drive(80, 24, "2", "j", "j", "k", "enter") as pilot:
@@ -303,6 +304,7 @@ ERRORS = {
 }
 
 
+@pytest.mark.slow
 async def test_command_errors_are_said_until_the_next_key(drive, as_text_of) -> None:
     async with drive(80, 24) as pilot:
         for line, text in ERRORS.items():
@@ -313,6 +315,7 @@ async def test_command_errors_are_said_until_the_next_key(drive, as_text_of) -> 
             assert text not in as_text_of(pilot.app)
 
 
+@pytest.mark.slow
 async def test_an_error_is_said_again_when_the_line_is_run_again(drive) -> None:
     async with drive(80, 24) as pilot:
         for _ in range(2):

@@ -124,6 +124,7 @@ def test_without_ops_no_pane_names_a_key_that_steps(
         assert " this trace has no ops" in text
 
 
+@pytest.mark.slow
 def test_a_move_that_leads_nowhere_leaves_every_pane_as_it_is(desk_bench) -> None:
     bench = desk_bench("matmul", 151, LARGE)
     bench.settle()
@@ -139,6 +140,7 @@ def test_the_session_is_the_one_that_the_desk_was_given(desk_bench) -> None:
     assert bench.replay.cursor == 19
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sip", [0, 1])
 def test_a_place_is_spelled_alike_in_timeline_ops_and_tiles(sip, desk_bench) -> None:
     bench = desk_bench("mlp_tp", size=LARGE)
@@ -160,6 +162,7 @@ def test_a_place_is_spelled_alike_in_timeline_ops_and_tiles(sip, desk_bench) -> 
 # -- links between panes --------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_zooming_changes_the_timeline_and_the_heat_of_its_window_alone(
     desk_bench,
 ) -> None:
@@ -172,6 +175,7 @@ def test_zooming_changes_the_timeline_and_the_heat_of_its_window_alone(
     assert text_of(after["route"]) != text_of(before["route"])
 
 
+@pytest.mark.slow
 def test_the_heat_is_that_of_the_window_that_follows_the_cursor(desk_bench) -> None:
     bench = desk_bench("matmul", READ, LARGE)
     show_heat(bench)
@@ -186,6 +190,7 @@ def test_the_heat_is_that_of_the_window_that_follows_the_cursor(desk_bench) -> N
     assert (asked[-1].t0, asked[-1].t1) == after
 
 
+@pytest.mark.slow
 def test_the_focus_changes_what_follows_it_and_nothing_else(desk_bench) -> None:
     bench = desk_bench("matmul", READ, MIDDLE)
     for tab in FOLLOWS_FOCUS:
@@ -196,6 +201,7 @@ def test_the_focus_changes_what_follows_it_and_nothing_else(desk_bench) -> None:
         bench.move(WIDEN(n=-1))
 
 
+@pytest.mark.slow
 def test_a_filter_changes_the_list_of_ops_alone(desk_bench) -> None:
     bench = desk_bench("matmul", 16, LARGE)
     before = pictures(bench)
@@ -266,6 +272,7 @@ def test_all_panes_ask_at_once(desk_bench) -> None:
     assert {"route", "cells"} <= running
 
 
+@pytest.mark.slow
 def test_what_is_shown_is_asked_for_once(desk_bench) -> None:
     bench = desk_bench("matmul", READ, LARGE)
     bench.rest()
@@ -274,6 +281,7 @@ def test_what_is_shown_is_asked_for_once(desk_bench) -> None:
     assert bench.runner.asked == []
 
 
+@pytest.mark.slow
 def test_nothing_is_computed_for_a_question_that_nobody_has_any_more(
     desk_bench,
 ) -> None:
@@ -331,6 +339,7 @@ def cells_in_view(bench: DeskBench) -> Query:
 # -- late answers ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_pane_that_waits_keeps_no_other_waiting(desk_bench) -> None:
     with held(CELLS):
         bench = desk_bench("matmul", READ, LARGE)
@@ -338,6 +347,7 @@ def test_a_pane_that_waits_keeps_no_other_waiting(desk_bench) -> None:
         assert " computing timeline: " in text_of(drawn["timeline"].picture)
 
 
+@pytest.mark.slow
 def test_an_answer_that_has_come_is_drawn(desk_bench) -> None:
     with held(ROUTE) as route:
         bench = desk_bench("matmul", READ, LARGE)
@@ -346,6 +356,7 @@ def test_an_answer_that_has_come_is_drawn(desk_bench) -> None:
         assert text_of(bench.settle()["route"].picture).startswith(" SIP 0 cube 0: ")
 
 
+@pytest.mark.slow
 def test_a_picture_made_without_an_answer_is_made_again_with_it(desk_bench) -> None:
     bench = desk_bench("matmul", 40, LARGE)
     with held(JUDGEMENT):
@@ -386,6 +397,7 @@ def test_an_answer_that_comes_while_a_pane_is_drawn_is_drawn_the_next_time(
 # -- what is kept ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_step_there_and_back_draws_nothing_anew(desk_bench) -> None:
     bench = desk_bench("matmul", READ, LARGE)
     shown = []
@@ -399,6 +411,7 @@ def test_a_step_there_and_back_draws_nothing_anew(desk_bench) -> None:
     assert bench.runner.asked == []
 
 
+@pytest.mark.slow
 def test_a_failed_answer_is_drawn_until_it_is_forgotten(desk_bench) -> None:
     with held(ROUTE) as route:
         bench = desk_bench("matmul", READ, LARGE)
@@ -417,6 +430,7 @@ def test_a_failed_answer_is_drawn_until_it_is_forgotten(desk_bench) -> None:
 # -- at rest --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_panes_wish_for_is_computed_at_rest_for_nobody(desk_bench) -> None:
     bench = desk_bench("matmul", 40, LARGE)
     bench.settle()
@@ -428,6 +442,7 @@ def test_what_panes_wish_for_is_computed_at_rest_for_nobody(desk_bench) -> None:
         assert bench.runner.running() == []
 
 
+@pytest.mark.slow
 def test_what_is_computed_at_rest_gives_way_to_a_key(desk_bench) -> None:
     bench = desk_bench("matmul", 40, LARGE)
     bench.settle()

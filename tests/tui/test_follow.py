@@ -122,6 +122,7 @@ def test_a_file_that_no_run_writes_is_an_error(tmp_path: Path) -> None:
 # -- the screen --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_the_cursor_stays_on_the_end(run: LiveRun) -> None:
     run.record(30)
     async with following(run) as pilot:
@@ -177,6 +178,7 @@ async def test_cursor_and_marks_stay_on_their_ops(run: LiveRun) -> None:
         assert moves > 0, "no op came in before the cursor, so nothing was tried"
 
 
+@pytest.mark.slow
 async def test_what_is_set_on_the_screen_survives(run: LiveRun) -> None:
     run.record(60)
     async with following(run, op=40) as pilot:
@@ -199,6 +201,7 @@ async def test_what_is_set_on_the_screen_survives(run: LiveRun) -> None:
             assert pane.view(new.desk.states[key]) == views[key]
 
 
+@pytest.mark.slow
 async def test_a_whole_trace_takes_over_without_a_move(run: LiveRun) -> None:
     run.record(100)
     async with following(run, op=40) as pilot:
@@ -217,6 +220,7 @@ async def test_a_whole_trace_takes_over_without_a_move(run: LiveRun) -> None:
         assert pilot.app.debugger is ended
 
 
+@pytest.mark.slow
 async def test_a_run_that_is_killed_says_so(run: LiveRun) -> None:
     run.record(30)
     async with following(run) as pilot:
@@ -229,6 +233,7 @@ async def test_a_run_that_is_killed_says_so(run: LiveRun) -> None:
         assert "has ended" in "\n".join(screen_lines(pilot.app.screen))
 
 
+@pytest.mark.slow
 async def test_a_line_that_is_typed_is_not_taken_away(run: LiveRun) -> None:
     run.record(30)
     async with following(run) as pilot:
@@ -245,6 +250,7 @@ async def test_a_line_that_is_typed_is_not_taken_away(run: LiveRun) -> None:
         assert "op 3/39" in status(pilot)
 
 
+@pytest.mark.slow
 async def test_a_message_stays_until_a_key(run: LiveRun) -> None:
     run.record(30)
     async with following(run) as pilot:
@@ -257,6 +263,7 @@ async def test_a_message_stays_until_a_key(run: LiveRun) -> None:
         assert said[:30] in "\n".join(screen_lines(pilot.app.screen))
 
 
+@pytest.mark.slow
 async def test_a_run_without_an_op_yet_can_be_followed(run: LiveRun) -> None:
     run.writer.flush()
     async with following(run) as pilot:
@@ -279,6 +286,7 @@ def test_wrong_calls_end_in_a_line(tmp_path: Path) -> None:
     assert "it takes FILE" in result.stderr
 
 
+@pytest.mark.slow
 def test_without_a_terminal_what_there_is_is_printed(run: LiveRun) -> None:
     run.record(30)
     result = CliRunner().invoke(main, ["--follow", str(run.path)])

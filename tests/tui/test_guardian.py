@@ -239,6 +239,7 @@ def test_text_is_written_by_one_process(
         assert terminal.end() == 0
 
 
+@pytest.mark.slow
 def test_a_pipe_is_written_by_one_process(trace_path: Path) -> None:
     code = "import os; os.fork = lambda: os._exit(9)"
     done = subprocess.run(

@@ -68,6 +68,7 @@ async def test_an_error_shows_what_was_typed(drive) -> None:
     assert r"\x1b]0;owned\x07" in screen
 
 
+@pytest.mark.slow
 async def test_panes_and_answers_show_what_is_hidden(trace) -> None:
     app = KernbenchApp(open_session(trace, 3), trace.name)
     async with piloted(app, (120, 40)) as pilot:

@@ -132,6 +132,7 @@ _VALUES = st.recursive(
 _KEYS = st.dictionaries(st.sampled_from([*BY_ID, "nothing"]), _VALUES, max_size=4)
 
 
+@pytest.mark.slow
 @given(st.fixed_dictionaries({}, optional={"preset": _VALUES, "keys": _VALUES | _KEYS}))
 def test_whatever_it_holds_no_key_has_two_actions_and_none_is_lost(config) -> None:
     keymap = merged(config)

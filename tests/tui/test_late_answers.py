@@ -148,6 +148,7 @@ async def test_how_far_an_answer_is_is_not_drawn_between_keys_that_come_at_once(
         assert looks
 
 
+@pytest.mark.slow
 async def test_what_panes_wish_for_is_computed_once_nothing_was_pressed_for_a_while(
     drive, monkeypatch
 ) -> None:
@@ -290,6 +291,7 @@ async def test_escape_says_how_to_compute_again_what_panes_wait_for(
         assert "cancelled" not in pane_of(pilot, ROUTE_PANE).text
 
 
+@pytest.mark.slow
 async def test_ctrl_l_computes_nothing_again_that_is_there(drive, session) -> None:
     session.goto(120)
     async with drive(120, 40, "5") as pilot:

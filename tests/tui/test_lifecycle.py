@@ -139,6 +139,7 @@ def test_a_crash_restores_the_terminal_and_is_reported(
         assert len(report.split("trace ")[1].split()[0]) == 64  # its hash
 
 
+@pytest.mark.slow
 async def test_the_last_50_actions_and_command_lines_are_remembered(drive) -> None:
     async with drive(80, 24) as pilot:
         with fast_keys(pilot.app):

@@ -132,6 +132,7 @@ def test_reading_stops_when_on_frame_raises(trace_path: Path) -> None:
 # -- the picker --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_the_picker_lists_traces_and_opens_one(trace_path, as_text_of) -> None:
     other = trace_path.with_name("fault_overflow.msgpack")
     paths = {trace_path: "opened before", other: "bundled"}
@@ -265,6 +266,7 @@ BAD_FILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BAD_FILES)
 def test_a_bad_file_ends_in_one_line_before_the_screen_is_taken(
     kind: str, trace_path: Path, tmp_path: Path
@@ -296,6 +298,7 @@ def test_the_check_of_the_first_frame_looks_at_no_other(trace_path: Path) -> Non
         FrameFile(trace_path.parent, scan=False)
 
 
+@pytest.mark.slow
 def test_nothing_heavy_is_imported_before_the_first_frame() -> None:
     heavy = (
         "kernbench.replay",

@@ -88,6 +88,7 @@ async def test_no_thread_sees_a_cursor_that_nobody_moved(session, drive) -> None
     assert seen == {40}
 
 
+@pytest.mark.slow
 async def test_a_find_moves_whatever_is_drawn_ahead(session, drive, occupied) -> None:
     fits = session.matching("kind = gemm").tolist()
     async with drive(120, 40, "g") as pilot:

@@ -44,6 +44,7 @@ async def test_a_click_on_a_tab_shows_its_pane(number, drive) -> None:
         assert f"[{number} {TITLE_OF[number]}" in text
 
 
+@pytest.mark.slow
 async def test_a_click_beside_the_tabs_changes_nothing(drive) -> None:
     async with drive(80, 24, "1") as pilot:
         tabs = pilot.app.debugger.tabs
@@ -76,6 +77,7 @@ async def test_a_click_right_of_a_bar_is_counted_from_the_left_edge_of_the_pane(
         assert session.cursor == 151
 
 
+@pytest.mark.slow
 async def test_a_click_on_a_title_activates_the_pane_and_picks_nothing(
     session, drive
 ) -> None:
@@ -134,6 +136,7 @@ async def test_the_wheel_is_of_the_pane_below_it_not_of_the_active_one(
         assert rows_of(pilot, TIMELINE).at == before
 
 
+@pytest.mark.slow
 async def test_the_wheel_scrolls_what_has_no_rows(session, drive) -> None:
     session.goto(40)
     async with drive(80, 24, "5", *"vv") as pilot:  # the map of a SIP

@@ -82,6 +82,7 @@ def test_a_line_has_one_segment_a_run_of_one_style(key, desk_bench) -> None:
         bench.send(key, ChangeView(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 async def test_a_view_shows_the_lines_of_its_picture_below_a_title(size, drive) -> None:
     async with drive(*size, "4") as pilot:
@@ -125,6 +126,7 @@ async def test_a_step_draws_only_the_lines_that_differ(session, drive) -> None:
         assert 0 < len(rows) < pane_of(pilot, OPS).size.height
 
 
+@pytest.mark.slow
 async def test_what_has_not_changed_is_not_drawn_again(drive) -> None:
     async with drive(*LARGE) as pilot:
         await settled(pilot)
@@ -160,6 +162,7 @@ async def test_a_move_draws_nothing_in_panes_that_are_not_in_view(drive) -> None
 # -- colours ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("without", [True, False])
 async def test_no_color_takes_the_colours_of_lines_that_are_blank_too(
     without, session, monkeypatch

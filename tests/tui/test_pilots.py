@@ -32,6 +32,7 @@ class BusyUntil:
         """Nothing is queued."""
 
 
+@pytest.mark.slow
 async def test_a_job_that_takes_longer_than_many_turns_is_waited_for() -> None:
     pilot = BusyUntil(monotonic() + 0.3)
     await settled(pilot)

@@ -126,6 +126,7 @@ def test_all_that_is_likely_is_drawn(call, desk_bench) -> None:
     assert all(picture in strips.prepared for picture in pictures_of(found))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 def test_it_leaves_session_and_states_as_they_are(size, desk_bench) -> None:
     bench = desk_bench("matmul", 40, size)
@@ -150,6 +151,7 @@ def test_nothing_is_drawn_ahead_for_panes_out_of_view(desk_bench) -> None:
     assert bench.runner.commands_asked == shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "event"),
     [("memory", Scroll(1)), ("timeline", Zoom(0.5)), ("memory", ChangeView(1))],
@@ -177,6 +179,7 @@ def test_what_changes_a_pane_is_not_lost(key, event, again, desk_bench) -> None:
 # -- a key comes --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [0, 1, 3, 11])
 def test_a_key_ends_the_drawing_after_one_pane(after, desk_bench) -> None:
     bench = desk_bench("matmul", 40, LARGE)
@@ -192,6 +195,7 @@ def test_a_key_ends_the_drawing_after_one_pane(after, desk_bench) -> None:
     assert bench.replay.cursor == 40
 
 
+@pytest.mark.slow
 def test_a_key_ends_the_waiting_for_answers(desk_bench) -> None:
     bench = desk_bench("matmul", 40, LARGE)
     bench.settle()
@@ -207,6 +211,7 @@ def test_a_key_ends_the_waiting_for_answers(desk_bench) -> None:
     assert len(strips.prepared) < 4 * len(bench.desk.in_view)
 
 
+@pytest.mark.slow
 def test_what_is_computed_ahead_gives_way_to_the_key_that_comes(desk_bench) -> None:
     bench = desk_bench("matmul", 40, LARGE)
     bench.settle()
@@ -231,6 +236,7 @@ def test_what_takes_a_job_is_drawn_once_that_has_ended(desk_bench) -> None:
     assert all(p in strips.prepared for p in pictures_of(bench.draw(Urgency.KEY)))
 
 
+@pytest.mark.slow
 def test_it_begins_when_what_is_in_view_is_answered(desk_bench) -> None:
     bench = desk_bench("matmul", 40, LARGE)
     with held(ROUTE) as route:
@@ -249,6 +255,7 @@ def test_it_begins_when_what_is_in_view_is_answered(desk_bench) -> None:
     assert strips.prepared
 
 
+@pytest.mark.slow
 def test_what_somebody_waits_for_comes_first_though_it_takes_more_than_a_moment(
     desk_bench, monkeypatch
 ) -> None:
@@ -345,6 +352,7 @@ def test_after_that_rows_in_view_are_indexed_so_that_a_zoom_finds_them(
     assert timelines.indexed >= drawn
 
 
+@pytest.mark.slow
 def test_no_row_is_indexed_while_a_key_waits(desk_bench) -> None:
     bench = desk_bench("matmul", 40, LARGE)
     bench.settle()

@@ -67,6 +67,7 @@ def proofs() -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
+@pytest.mark.slow
 async def test_what_is_predicted_stands_beside_what_came_of_it(
     drive, play, session
 ) -> None:
@@ -87,6 +88,7 @@ async def test_what_is_predicted_stands_beside_what_came_of_it(
     assert "ops: 152 matched" in page
 
 
+@pytest.mark.slow
 async def test_what_is_claimed_last_is_proved_by_a_key(drive, play, session) -> None:
     play(COPIES)
     session.goto(WITH_SLACK)
@@ -103,6 +105,7 @@ async def test_what_is_claimed_last_is_proved_by_a_key(drive, play, session) -> 
     assert "slack NOT as told" in page
 
 
+@pytest.mark.slow
 async def test_an_error_is_said_in_a_line_that_harms_no_terminal(
     drive, play, session, as_text_of
 ) -> None:
@@ -116,6 +119,7 @@ async def test_an_error_is_said_in_a_line_that_harms_no_terminal(
     assert proofs() == []
 
 
+@pytest.mark.slow
 async def test_esc_cancels_it_and_s_steps_meanwhile(
     drive, play, session, monkeypatch
 ) -> None:
@@ -139,6 +143,7 @@ async def test_esc_cancels_it_and_s_steps_meanwhile(
     assert proofs() == []
 
 
+@pytest.mark.slow
 async def test_it_waits_until_a_line_is_typed(drive, play, session) -> None:
     play(COPIES)
     session.goto(WITH_SLACK)
@@ -242,6 +247,7 @@ def test_nothing_is_left_however_the_program_ends(
 # -- what if ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_whatif_shows_a_prediction_that_a_key_proves(
     drive, play, made_up
 ) -> None:
@@ -284,6 +290,7 @@ async def test_a_field_that_there_is_not_is_said_and_nothing_is_run(
         assert pilot.app.debugger.prover.pending is None
 
 
+@pytest.mark.slow
 async def test_the_picked_row_of_stats_is_shown_and_proved(
     drive, play, made_up
 ) -> None:
@@ -325,6 +332,7 @@ async def test_a_long_title_leaves_room_for_the_keys(drive) -> None:
     assert first.startswith(" whatif p")
 
 
+@pytest.mark.slow
 async def test_a_page_proves_what_it_shows_though_a_row_is_picked(
     drive, play, made_up
 ) -> None:
@@ -350,6 +358,7 @@ async def test_the_first_rows_of_the_profile_are_proved(drive, play) -> None:
     assert proved == ["0.00ns", "0.00ns", "yes"]
 
 
+@pytest.mark.slow
 async def test_esc_gives_the_profile_up_and_ctrl_l_asks_again(drive) -> None:
     with held(WHATIF) as whatif:
         async with drive(100, 40, "8", "V") as pilot:
@@ -363,6 +372,7 @@ async def test_esc_gives_the_profile_up_and_ctrl_l_asks_again(drive) -> None:
             assert "pe.clock_ghz" in stats_of(pilot)
 
 
+@pytest.mark.slow
 async def test_another_view_gives_the_profile_up(drive) -> None:
     with held(WHATIF) as whatif:
         async with drive(100, 40, "8", "V") as pilot:
@@ -419,6 +429,7 @@ async def test_a_race_is_found_with_two_keys_and_proved_with_a_third(
         same_as_file("diff-race-proved-100x30", as_text_of(pilot.app))
 
 
+@pytest.mark.slow
 async def test_a_number_of_no_race_is_an_error(drive) -> None:
     async with drive(100, 40) as pilot:
         run(pilot, "prove race 1")

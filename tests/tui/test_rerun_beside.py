@@ -112,6 +112,7 @@ def test_the_same_rerun_has_the_same_file_and_another_has_another(
     assert len(names()) == 2
 
 
+@pytest.mark.slow
 def test_the_oldest_make_room(reruns, monkeypatch) -> None:
     monkeypatch.setattr("tui.rerun.KEPT", 2)
     play(monkeypatch, COPIES)

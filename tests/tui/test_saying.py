@@ -118,6 +118,7 @@ async def test_a_search_that_nothing_fits_is_still_an_error(drive, as_text_of) -
 # -- the palette ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_the_palette_finds_what_has_the_words_in_it(drive, as_text_of) -> None:
     """It found "fit marks" for hbm."""
     async with drive(120, 40, "ctrl+p", *"marks") as pilot:
@@ -133,6 +134,7 @@ async def test_the_palette_finds_what_has_the_words_in_it(drive, as_text_of) -> 
 # -- what was done --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_what_was_done_is_a_script_that_runs_again(
     session, drive, tmp_path, trace_path, capsys
 ) -> None:
@@ -228,6 +230,7 @@ async def test_enter_on_a_blame_goes_to_the_suspect(trace_path, as_text_of) -> N
 # -- a trace that is read -----------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_keys_that_are_pressed_while_a_trace_is_read_wait_for_it(
     trace_path: Path,
 ) -> None:

@@ -322,6 +322,7 @@ async def reloaded(pilot: Any) -> None:
     await still(pilot)
 
 
+@pytest.mark.slow
 async def test_reload_shows_a_file_that_has_grown_where_one_was(
     trace_path, tmp_path
 ) -> None:
@@ -351,6 +352,7 @@ async def test_reload_shows_a_file_that_has_grown_where_one_was(
         assert replay.cursor == 41
 
 
+@pytest.mark.slow
 async def test_reload_of_a_file_that_is_gone_or_bad_is_an_error(
     trace_path, tmp_path
 ) -> None:
@@ -372,6 +374,7 @@ async def test_reload_of_a_file_that_is_gone_or_bad_is_an_error(
         assert app.debugger.session.cursor == before + 1
 
 
+@pytest.mark.slow
 async def test_reload_keeps_filter_search_and_window(trace_path) -> None:
     app = KernbenchApp(open_session(trace_path, 40), "matmul.msgpack")
     async with running(app) as pilot:
@@ -391,6 +394,7 @@ async def test_reload_keeps_filter_search_and_window(trace_path) -> None:
         assert app.debugger.desk.window == window
 
 
+@pytest.mark.slow
 async def test_reload_settles_the_memory_of_the_new_trace(
     trace_path, monkeypatch
 ) -> None:
@@ -406,6 +410,7 @@ async def test_reload_settles_the_memory_of_the_new_trace(
     assert done == ["unfreeze", "collect", "freeze"]
 
 
+@pytest.mark.slow
 async def test_the_hash_of_a_crash_report_is_that_of_the_trace_shown(
     trace_path, tmp_path
 ) -> None:
@@ -423,6 +428,7 @@ async def test_the_hash_of_a_crash_report_is_that_of_the_trace_shown(
 # -- copying, Diff and back -----------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_y_copies_the_active_pane_and_says_how(drive, monkeypatch) -> None:
     monkeypatch.delenv("TMUX", raising=False)
     monkeypatch.setenv("TERM", "xterm")

@@ -240,6 +240,7 @@ async def test_pages_of_other_sites_are_refused(
         assert server.debuggers() == []
 
 
+@pytest.mark.slow
 async def test_it_listens_at_this_machine_only(
     trace_path: Path, tmp_path: Path
 ) -> None:
@@ -255,6 +256,7 @@ async def test_it_listens_at_this_machine_only(
         assert ours == [f"0100007F{port}"]
 
 
+@pytest.mark.slow
 async def test_the_page_asks_no_other_site_for_anything(
     trace_path: Path, tmp_path: Path
 ) -> None:
@@ -315,6 +317,7 @@ def test_a_file_that_is_not_there_is_not_served(arguments, tmp_path: Path) -> No
     assert "No such file" in line
 
 
+@pytest.mark.slow
 def test_without_textual_serve_it_says_what_to_install(
     trace_path: Path, tmp_path: Path
 ) -> None:

@@ -221,6 +221,7 @@ async def test_an_op_that_is_asked_for_comes_before_the_one_that_is_kept(
         assert session.marks == (("a", 151),)
 
 
+@pytest.mark.slow
 async def test_an_op_that_is_asked_for_is_in_the_window_of_time(
     trace_path: Path,
 ) -> None:
@@ -231,6 +232,7 @@ async def test_an_op_that_is_asked_for_is_in_the_window_of_time(
         assert t0 <= desk.replay.time < t1
 
 
+@pytest.mark.slow
 async def test_after_a_crash_it_is_not_opened_where_that_was(trace_path: Path) -> None:
     async with opened(trace_path, "m", "a", "G") as pilot:
         pilot.app.crash = "of a test"

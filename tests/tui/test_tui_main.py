@@ -146,6 +146,7 @@ def test_a_script_that_is_not_there_is_an_error(
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_demo_is_the_bundled_trace(trace_path: Path) -> None:
     assert demo_path() == trace_path
     assert "bench      matmul" in run("--demo").stdout
@@ -183,6 +184,7 @@ def test_glyphs_follow_the_locale(environ: dict[str, str], utf8: bool) -> None:
     assert utf8_locale(environ) is utf8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("imports", "never"),
     [

@@ -21,6 +21,7 @@ def session(request):
     return open_session(ROOT / "traces" / f"fault_{request.param}.msgpack", None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("session", "op", "shown"),
     [

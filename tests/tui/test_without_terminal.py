@@ -90,6 +90,7 @@ def test_a_reader_who_has_enough_is_no_error(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_info_says_what_the_terminal_can(tmp_path: Path) -> None:
     with opened(
         "--info", size=(91, 33), state=tmp_path, COLORTERM="truecolor"

@@ -25,12 +25,14 @@ def matmul_ns(fields, size=512):
     return sum(each.t_end - each.t_start for each in engine.launches)
 
 
+@pytest.mark.slow
 def test_more_outstanding_reads_make_a_composite_no_slower():
     times = [matmul_ns({"pe.dma.outstanding": n}) for n in (2, 8)]
     assert times[1] <= times[0] * 1.001
     assert times[1] == pytest.approx(times[0], rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_faster_clock_makes_a_composite_no_slower():
     times = [matmul_ns({"pe.clock_ghz": ghz}) for ghz in (0.92, 1.2)]
     assert times[1] <= times[0] * 1.001

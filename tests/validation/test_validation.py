@@ -203,6 +203,7 @@ def test_a_seed_gives_the_same_traffic_again():
     assert first != other
 
 
+@pytest.mark.slow
 def test_a_longer_run_has_a_smaller_error():
     short, long = (
         loaded_latency(4, 0.3, warm_up=100, measured=each) for each in (200, 3200)

@@ -54,6 +54,7 @@ def worker():
     assert not errors
 
 
+@pytest.mark.slow
 def test_answers_beside_a_worker_are_those_of_one_thread(worker):
     plain = ReplaySession(Trace.open(PATH))
     ops = range(0, len(plain), 7)

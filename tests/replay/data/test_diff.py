@@ -62,6 +62,7 @@ def test_the_diff_of_a_tile_is_its_block_of_the_composites(session):
     assert f"rows {m0}..{m0 + m - 1}, columns {n0}..{n0 + n - 1}" in diff.note
 
 
+@pytest.mark.slow
 def test_a_diff_that_reports_its_progress_is_the_same(session):
     for op in range(0, len(session), 9):
         fresh = ReplaySession(Trace.open(session.trace.path))

@@ -219,6 +219,7 @@ def a_grid(shares: np.ndarray) -> Grid:
     )
 
 
+@pytest.mark.slow
 @given(
     shape=st.tuples(st.integers(1, 20), st.integers(1, 20)),
     tall=st.integers(1, 25),

@@ -261,6 +261,7 @@ def test_reads_of_bytes_never_written_are_those_of_byte_after_byte(log):
     assert all(hazard.end > hazard.addr for hazard in seen)
 
 
+@pytest.mark.slow
 @given(log=LOGS, shards=LOGS)
 def test_what_is_outside_all_allocations_is_found(log, shards):
     touched, timing = columns(log)

@@ -163,6 +163,7 @@ def test_ops_that_are_alike_run_in_few_calls_and_any_of_them_can_be_named(
         first_value(history, 40, 0)
 
 
+@pytest.mark.slow
 def test_what_was_dropped_for_ten_times_the_budget_is_executed_again(tmp_path):
     n, count = 256, 400
     budget = 4 * n * count // 10
@@ -175,6 +176,7 @@ def test_what_was_dropped_for_ten_times_the_budget_is_executed_again(tmp_path):
         assert history.kept_bytes() <= budget
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(
     ops=st.lists(
@@ -198,6 +200,7 @@ def test_any_budget_gives_the_memory_of_a_plain_execution(
             assert seen.tolist() == expected.view("tcm", 0, (80,), "u8").tolist()
 
 
+@pytest.mark.slow
 def test_a_jump_within_a_small_budget_executes_from_the_checkpoint_before(
     tmp_path, ran
 ):

@@ -60,6 +60,7 @@ def test_they_part_where_one_reads_another_row_than_its_own(asked, monkeypatch):
     assert "reads x[1, 0:16] in one, and x[0, 0:16]" in difference.what
 
 
+@pytest.mark.slow
 def test_chains_that_are_alike_part_nowhere(asked):
     found = asked(9, "blame y[1] y[2]")
     assert found.differences == ()
@@ -76,5 +77,6 @@ def test_a_second_place_that_is_none_is_one_line(asked, tmp_path):
     assert "nothing" in line
 
 
+@pytest.mark.slow
 def test_a_number_is_a_depth_still(asked):
     assert len(asked(9, "blame y[1] 1").links) == 2

@@ -328,6 +328,7 @@ def same(numbers):
     return found.pop() if len(found) == 1 else 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_hazards_are_those_of_every_byte_of_every_two_descriptors(
     tmp_path, small, seed

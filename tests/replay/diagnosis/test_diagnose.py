@@ -164,6 +164,7 @@ def test_an_error_that_ends_the_run_comes_first(diagnosed):
     assert "division by zero" in first["title"]
 
 
+@pytest.mark.slow
 def test_of_a_run_without_ops_there_is_nothing_to_say(diagnosed):
     source = FOUR_PES.replace("BODY", BODY)
     source = source.replace("    dp = DPPolicy", "    return\n    dp = DPPolicy")

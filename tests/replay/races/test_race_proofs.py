@@ -59,6 +59,7 @@ def test_a_consumer_that_came_late_by_luck_is_harmful(proved):
     assert (proof["kind"], proof["detail"]) == (HARMFUL, "y[1,0] 1 -> 0")
 
 
+@pytest.mark.slow
 def test_a_load_that_nobody_waits_for_is_executed_behind_its_use(proved):
     """Ops of one PE stay in order whatever is held back; bytes nobody wrote are NaN."""
     (proof,) = proved(
@@ -83,6 +84,7 @@ def test_a_race_is_tried_out_with_its_last_ops_too(proved):
     assert proof["detail"].startswith("y[0,0] 1 -> nan by ops ")
 
 
+@pytest.mark.slow
 def test_of_a_benign_race_it_is_said_how_many_pairs_were_tried(proved):
     (proof,) = proved(
         "mine = tl.full((64,), 1.0, 'f32')",
@@ -92,6 +94,7 @@ def test_of_a_benign_race_it_is_said_how_many_pairs_were_tried(proved):
     assert proof["detail"] == "4 of 16 pairs of ops tried"
 
 
+@pytest.mark.slow
 def test_what_an_op_in_place_reads_is_what_is_there_in_the_other_order(proved):
     """Its operand was known while the run was simulated, and is not in this order."""
     (proof,) = proved(
@@ -105,6 +108,7 @@ def test_what_an_op_in_place_reads_is_what_is_there_in_the_other_order(proved):
     assert (proof["kind"], proof["detail"]) == (HARMFUL, "y[1,0] 0 -> nan")
 
 
+@pytest.mark.slow
 def test_what_no_delay_turns_round_is_executed_the_other_way(proved):
     """The message of the first PE leaves behind its stores, whatever they wait for."""
     proofs = proved(

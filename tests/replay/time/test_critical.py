@@ -163,6 +163,7 @@ def test_pieces_cover_the_launches_without_gap_or_overlap(benches, name):
     assert sum(path.totals.values()) == pytest.approx(path.t1 - path.t0, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BENCHES)
 def test_nothing_on_the_path_of_a_bench_is_unexplained(benches, name):
     assert "unexplained" not in benches(name).critical_path().totals

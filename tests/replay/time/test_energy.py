@@ -332,6 +332,7 @@ def test_launches_that_overlap_are_counted_once(run):
     assert session.energy().launch_ns == pytest.approx(by_hand)
 
 
+@pytest.mark.slow
 def test_a_run_says_how_much_of_its_energy_is_static_and_how_long_launches_took(run):
     for spec in (SMALL, ONE_CUBE):
         result, session = run("matmul", spec, **UNEVEN["matmul"])

@@ -55,6 +55,7 @@ def test_its_intensity_rate_and_share_of_the_roof_follow(matmul):
     assert total.share == pytest.approx(total.gflops / (256 * total.intensity))
 
 
+@pytest.mark.slow
 def test_a_gemm_of_operands_that_are_used_often_is_bound_by_compute(run):
     session = run("matmul_ref", m=256, k=256, n=256, variant="dot", pes=1)
     total = session.roofline().total

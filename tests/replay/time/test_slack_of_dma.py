@@ -77,6 +77,7 @@ def run(layout_cache, tmp_path_factory):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(ROWS))
 def test_a_load_may_be_as_late_as_its_slack_and_no_later(run, number):
     usual = run({})

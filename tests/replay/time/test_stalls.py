@@ -167,6 +167,7 @@ def test_a_wait_shows_where_no_op_of_the_call_is_in_service(benches):
     assert set(WAIT_REASONS) < set(total)
 
 
+@pytest.mark.slow
 def test_loads_say_what_they_waited_for_meanwhile(benches):
     ledger = benches("matmul").stalls()
     assert 0 < ledger.meanwhile["load"]["hbm_channel"] < ledger.total["load"]

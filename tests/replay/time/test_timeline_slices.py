@@ -49,6 +49,7 @@ def brute_force(index, row: RowKey, t0, t1, columns):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("few", [0, 1 << 12])
 @pytest.mark.parametrize("share", [1.0, 0.2, 0.03])
 def test_slices_are_the_ops_that_last_for_a_cell(index, share, few):

@@ -55,6 +55,7 @@ def same(one, other):
     return all(map(np.array_equal, one, other))
 
 
+@pytest.mark.slow
 def test_each_field_that_links_depend_on_changes_them_as_a_machine_does(trace):
     spec = recorded_spec(trace.spec)
     changed = ChangedLinks(trace, spec)
@@ -103,6 +104,7 @@ def test_links_that_are_not_of_their_spec_are_built(trace):
     assert same(ChangedLinks(faster, spec).with_(other), links_with(trace, other))
 
 
+@pytest.mark.slow
 def test_a_long_name_of_a_type_is_not_kept_for_every_link(trace):
     spec = recorded_spec(trace.spec)
     other = with_changes(spec, (parse_change("cube.router.overhead_ns=9"),))

@@ -91,6 +91,7 @@ def each_is_as_told(path, tmp_path):
     return len(ops)
 
 
+@pytest.mark.slow
 def test_a_write_of_either_rank_is_awaited_by_its_launch(tmp_path):
     path = tmp_path / "recorded.msgpack"
     run_bench("ccl_allreduce", spec=TWO_SIPS, trace=path)
@@ -111,6 +112,7 @@ def test_what_ranks_did_is_awaited_where_they_meet(between, late_rank, tmp_path)
     assert each_is_as_told(path, tmp_path) >= 2
 
 
+@pytest.mark.slow
 def test_what_the_bench_did_itself_is_in_one_row(tmp_path):
     file = tmp_path / "alone.py"
     file.write_text(BENCH_ITSELF)

@@ -171,6 +171,7 @@ def test_what_is_no_change_says_how_one_is_written(word):
         parse(f"whatif {word}")
 
 
+@pytest.mark.slow
 def test_fields_of_the_machine_are_offered(session):
     found = candidates(session.index, session.state, "whatif ", "pe.cl")
     assert found == ["pe.clock_ghz="]
@@ -249,6 +250,7 @@ def test_no_slack_and_slack_without_end_are_tried_out_once(
     assert ("the end does not wait for it" in as_text(found)) == (slack > 0)
 
 
+@pytest.mark.slow
 def test_of_a_part_of_a_run_slack_is_unsure(session, recorded, tmp_path):
     part = tmp_path / "part.msgpack"
     session.run_line(f"cut {part} to 6us")

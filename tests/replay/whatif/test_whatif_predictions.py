@@ -110,6 +110,7 @@ def test_what_is_late_or_left_out_is_so_in_each_walk(together):
     assert np.array_equal(times, walk_plain(fewer, weight, no_progress))
 
 
+@pytest.mark.slow
 def test_predictions_in_a_row_are_what_each_is_alone():
     path = BUNDLED[[path.stem for path in BUNDLED].index("flash_attention")]
     index = WhatIfIndex(Trace.open(path))
@@ -159,6 +160,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bench", "change"),
     [(bench, change) for bench, (_, some) in CASES.items() for change in some],

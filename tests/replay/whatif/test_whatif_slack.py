@@ -87,6 +87,7 @@ def test_slack_knows_that_others_go_first(tmp_path):
         assert end_of_launches(new) - end >= BEYOND_NS - 1, position
 
 
+@pytest.mark.slow
 def test_what_the_end_awaits_at_once_has_no_slack(tmp_path):
     path = tmp_path / "recorded.msgpack"
     run_bench("softmax", params={"m": 16, "n": 32, "pes": 1}, trace=path)

@@ -66,6 +66,7 @@ def test_tiles_that_begin_with_fetch_are_each_waited_for_once(tmp_path):
     assert np.array_equal(times, graph.moments.times)
 
 
+@pytest.mark.slow
 def test_every_op_is_when_it_is_in_a_run_in_which_others_go_first(tmp_path):
     path = tmp_path / "recorded.msgpack"
     new = tmp_path / "new.msgpack"

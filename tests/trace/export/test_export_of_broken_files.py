@@ -20,6 +20,7 @@ COUNTS = [
 TRACES = Path(__file__).parents[3] / "traces"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("count", COUNTS, ids=["few", "some", "many"])
 @pytest.mark.parametrize("name", EXPORTERS)

@@ -50,6 +50,7 @@ def test_ndjson_has_every_row_of_every_table(make, exported, kind):
         assert found[name] == wanted
 
 
+@pytest.mark.slow
 def test_duckdb_reads_ndjson_with_its_nulls(shipped_trace, exported):
     duckdb = pytest.importorskip("duckdb")
     out = exported(shipped_trace, "ndjson")

@@ -583,6 +583,7 @@ def test_the_window_fits_between_two_times(matmul):
     assert t0 < 8100 < t1 < t0 + 2
 
 
+@pytest.mark.slow
 def test_zooming_out_and_panning_end_a_little_beyond_the_run(matmul):
     bench = timeline(matmul, 40)
     end = matmul.trace.end_ns
