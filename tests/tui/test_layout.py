@@ -287,3 +287,18 @@ async def test_the_status_line_counts_damaged_frames(trace_path, tmp_path) -> No
     count = session.info().damaged
     assert count > 0
     assert f"{count} damaged frames" in await first_status(app_of(session))
+
+
+@pytest.mark.parametrize("name", ["fault_overflow", "fault_wrong_root"])
+async def test_the_timeline_has_room_for_rows_that_are_known_late(
+    name, trace_path
+) -> None:
+    """Its height was that of the rows known at first, until a pane was chosen."""
+    app = app_of(open_session(trace_path.with_name(f"{name}.msgpack"), None))
+    async with piloted(app, (120, 40)) as pilot:
+        await settled(pilot)
+        timeline = app.debugger.views["timeline"]
+        at_first = timeline.region
+        app.debugger.lay_out()
+        await settled(pilot)
+        assert timeline.region == at_first

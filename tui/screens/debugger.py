@@ -223,6 +223,10 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
             self.active = ALL[0]
         self._place_panes()
         self.show()
+        self._fit_to_rows()
+
+    def _fit_to_rows(self) -> None:
+        """Put the panes elsewhere if the timeline has rows that were not known."""
         if self._planned() != self._plan:
             self._place_panes()
             self.show()
@@ -347,11 +351,13 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
             self.poll()
             self.restore_stops()
             self.show()
+            self._fit_to_rows()
 
     def _show_late_answers(self) -> None:
         """Show the answers that have come for panes in view, unless they are shown."""
         if self._late_is_due:
             self.show()
+            self._fit_to_rows()
             self.draw_ahead()
 
     def glance(self) -> None:
@@ -367,6 +373,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self.poll()
         if self._late:
             self.show()
+            self._fit_to_rows()
         else:
             self._show_lines()
         if rested:
