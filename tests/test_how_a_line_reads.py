@@ -13,7 +13,6 @@ GOALS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("tree", TREES)
 def test_lines_read_as_they_should(tree):
     counted = dict(reading_of([ROOT / tree]).rows())

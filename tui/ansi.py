@@ -512,7 +512,8 @@ class SteadyPalette(CommandPalette):
 
         Textual's search ends the program if its list has gone, as of 8.2.8.
         """
-        search = CommandPalette._gather_commands.__wrapped__  # type: ignore[attr-defined]
+        undecorated: Any = CommandPalette._gather_commands
+        search = undecorated.__wrapped__
 
         async def searched() -> None:
             with suppress(NoMatches):
