@@ -46,9 +46,9 @@ from kernbench.replay.data.outputs import Outputs
 from kernbench.replay.data.parting import Parting, parting_of
 from kernbench.replay.diagnosis.addresses import repeated_addresses
 from kernbench.replay.diagnosis.calls import odd_calls
-from kernbench.replay.diagnosis.findings import Diagnosis, ranked
+from kernbench.replay.diagnosis.findings import Diagnosis, Finding, ranked
 from kernbench.replay.diagnosis.lines import telling_lines
-from kernbench.replay.diagnosis.slow import slow
+from kernbench.replay.diagnosis.slow import gains, waits
 from kernbench.replay.diagnosis.wrong import wrong
 from kernbench.replay.expr import parse_count, parse_time
 from kernbench.replay.index import Index
@@ -599,7 +599,7 @@ def prove_hazards(
 def diagnose(index: Index, at: At, args: NoArguments, progress: Progress) -> Diagnosis:
     """What is wrong, odd or slow, the most urgent first.
 
-    Of a long run the two halves are found beside each other.
+    Of a long run the causal profile, which takes longest, is found beside the rest.
     """
     # What belongs to the thread of another lane is made anew for this one.
     other = Index(index.trace)
@@ -613,15 +613,16 @@ def diagnose(index: Index, at: At, args: NoArguments, progress: Progress) -> Dia
         if is_given_up.is_set():
             raise Cancelled
 
-    to_come = begun_beside(lambda: diagnose_time(other, at, args, goes_on))
+    profiled = begun_beside(lambda: gains(Index(index.trace), goes_on))
     try:
-        is_wrong = wrong(index, stage(progress, 0.0, 0.6))
-        while wait_shortly(to_come):
+        is_wrong = wrong(index, stage(progress, 0.0, 0.3))
+        rest = _but_gains(other, stage(progress, 0.3, 0.6))
+        while wait_shortly(profiled):
             progress(0.6)
     except BaseException:
         is_given_up.set()
         raise
-    return ranked(is_wrong, to_come.result())
+    return ranked(is_wrong, Diagnosis((*profiled.result(), *rest)))
 
 
 def diagnose_data(
@@ -635,12 +636,18 @@ def diagnose_time(
     index: Index, at: At, args: NoArguments, progress: Progress
 ) -> Diagnosis:
     """What is slow, and what is odd."""
+    faster = gains(index, stage(progress, 0.0, 0.5))
+    return Diagnosis((*faster, *_but_gains(index, stage(progress, 0.5, 1.0))))
+
+
+def _but_gains(index: Index, progress: Progress) -> list[Finding]:
+    """What the run waits for, and what is odd."""
     trace = index.trace
     lines = computed_beside(lambda: telling_lines(trace), progress, 0.0)
-    is_odd = odd_calls(trace, *lines, stage(progress, 0.0, 0.1))
-    index.history.prepare(stage(progress, 0.1, 0.2))
-    is_odd += repeated_addresses(index, *lines, stage(progress, 0.2, 0.3))
-    return Diagnosis((*slow(index, stage(progress, 0.3, 1.0)), *is_odd))
+    is_odd = odd_calls(trace, *lines, stage(progress, 0.0, 0.2))
+    index.history.prepare(stage(progress, 0.2, 0.4))
+    is_odd += repeated_addresses(index, *lines, stage(progress, 0.4, 0.5))
+    return [*waits(index, stage(progress, 0.5, 1.0)), *is_odd]
 
 
 # -- why is it slow -----------------------------------------------------------

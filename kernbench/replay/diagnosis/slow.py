@@ -41,30 +41,29 @@ _LOADS = CLASS_LETTERS.index("R")
 _COMPUTES = tuple(CLASS_LETTERS.index(letter) for letter in "GM")
 
 
-def slow(index: Index, progress: Progress) -> list[Finding]:
-    """The largest of all that is slow, those first that would gain most."""
+def waits(index: Index, progress: Progress) -> list[Finding]:
+    """What the run waits for, in words."""
     if not len(index.ops):
         return []
-    found = _gains(index, stage(progress, 0.0, 0.6))
-    found += _crowded_memories(index, stage(progress, 0.6, 0.8))
-    work = computed_beside(lambda: _work_of_pes(index), progress, 0.8)
+    found = _crowded_memories(index, stage(progress, 0.0, 0.5))
+    work = computed_beside(lambda: _work_of_pes(index), progress, 0.5)
     found += _serial_loads(index.trace, work)
     found += _uneven(index.trace, work)
-    found += _refetched(index, stage(progress, 0.9, 1.0))
+    found += _refetched(index, stage(progress, 0.75, 1.0))
     return found
 
 
 # -- what would end the run sooner --------------------------------------------
 
 
-def _gains(index: Index, progress: Progress) -> list[Finding]:
+def gains(index: Index, progress: Progress) -> list[Finding]:
     """The first rows of the causal profile, what is twice as fast before what is free.
 
     Of a part of a run there is none, and that is unchecked. A run that took no time
     cannot end sooner.
     """
     trace = index.trace
-    if trace.end_ns <= 0:
+    if trace.end_ns <= 0 or not len(index.ops):
         return []
     try:
         profile = index.whatif.profile(progress, least_ns=_WORTH * trace.end_ns)

@@ -172,7 +172,7 @@ def test_of_a_run_without_ops_there_is_nothing_to_say(diagnosed):
 
 
 @pytest.mark.parametrize("name", ["matmul", "fault_overflow", "fault_ring_by_name"])
-def test_halves_that_are_found_beside_each_other_are_the_same(name, monkeypatch):
+def test_a_profile_that_is_found_beside_the_rest_changes_nothing(name, monkeypatch):
     path = TRACES / f"{name}.msgpack"
     one_by_one = ReplaySession(Trace.open(path)).run_line("diagnose")
     monkeypatch.setattr("kernbench.replay.questions.MOST_EXECUTED", 0)
@@ -180,10 +180,10 @@ def test_halves_that_are_found_beside_each_other_are_the_same(name, monkeypatch)
     assert beside == one_by_one
 
 
-def test_halves_that_are_found_beside_each_other_are_given_up_together(monkeypatch):
+def test_a_profile_that_is_found_beside_the_rest_is_given_up_with_it(monkeypatch):
     ended = Event()
 
-    def half(index, at, args, progress):
+    def endless(index, progress):
         try:
             while True:
                 progress(0.5)
@@ -194,7 +194,7 @@ def test_halves_that_are_found_beside_each_other_are_given_up_together(monkeypat
         raise Cancelled
 
     monkeypatch.setattr("kernbench.replay.questions.MOST_EXECUTED", 0)
-    monkeypatch.setattr("kernbench.replay.questions.diagnose_time", half)
+    monkeypatch.setattr("kernbench.replay.questions.gains", endless)
     session = ReplaySession(Trace.open(TRACES / "matmul.msgpack"))
     with pytest.raises(Cancelled):
         session.run_line("diagnose", give_up)
