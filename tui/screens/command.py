@@ -178,6 +178,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             and self.proof is None
             and self.prover.pending is None
             and self._next_letter is None
+            and not self.reads
         )
 
     # -- messages -------------------------------------------------------------
