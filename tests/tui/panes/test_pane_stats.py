@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
@@ -381,23 +382,25 @@ def test_at_an_op_of_the_host_pes_are_of_the_next_call_of_a_kernel() -> None:
     ]
 
 
-def test_behind_the_last_kernel_pes_are_of_its_last_call(tmp_path) -> None:
-    (tmp_path / "reads_back.py").write_text(READS_BACK)
-    path = tmp_path / "reads_back.msgpack"
-    run_bench(str(tmp_path / "reads_back.py"), trace=path)
+def pes_of(program: str, folder: Path) -> PaneBench:
+    """The view of PEs on the trace of a program."""
+    (folder / "program.py").write_text(program)
+    path = folder / "program.msgpack"
+    run_bench(str(folder / "program.py"), trace=path)
     bench = PaneBench(StatsPane, Index(Trace.open(path)), 0, 120, 20)
     show(bench, "PEs")
+    return bench
+
+
+def test_behind_the_last_kernel_pes_are_of_its_last_call(tmp_path) -> None:
+    bench = pes_of(READS_BACK, tmp_path)
     bench.goto(len(bench.index.ops) - 1)
     assert bench.lines[0].startswith(" the host made this op; this is the last call")
     assert bench.lines[1].startswith(" store at ")
 
 
 def test_where_no_kernel_was_launched_it_says_so(tmp_path) -> None:
-    (tmp_path / "no_kernel.py").write_text(NO_KERNEL)
-    path = tmp_path / "no_kernel.msgpack"
-    run_bench(str(tmp_path / "no_kernel.py"), trace=path)
-    bench = PaneBench(StatsPane, Index(Trace.open(path)), 0, 120, 20)
-    show(bench, "PEs")
+    bench = pes_of(NO_KERNEL, tmp_path)
     assert bench.lines == [" no kernel was launched here, so no PE called anything"]
 
 
