@@ -31,6 +31,7 @@ from kernbench.replay.command import (
     proof,
 )
 from kernbench.replay.command_help import examples_of, word_rows
+from kernbench.replay.diagnosis.diagnose import diagnose
 from kernbench.replay.index import Index
 from kernbench.replay.inner_commands import (
     FINDINGS,
@@ -552,7 +553,7 @@ DIAGNOSE = job(
     "diagnose",
     NoArguments,
     "what is wrong, odd or slow, the most urgent first, and how to check each",
-    questions.diagnose,
+    diagnose,
     "memory",
     topic=_RIGHT,
 )

@@ -9,6 +9,7 @@ from functools import partial
 
 from kernbench.replay import questions
 from kernbench.replay.command import ABOUT_OP, instant, job
+from kernbench.replay.diagnosis.diagnose import diagnose_data, diagnose_time
 from kernbench.replay.parsing import NoArguments
 from kernbench.replay.views import (
     diff,
@@ -49,7 +50,7 @@ DIAGNOSE_DATA = _job(
     "diagnose-data",
     NoArguments,
     "what is wrong",
-    questions.diagnose_data,
+    diagnose_data,
     "memory",
     title="what is wrong",
 )
@@ -57,7 +58,7 @@ DIAGNOSE_TIME = _job(
     "diagnose-time",
     NoArguments,
     "what is slow, and what is odd",
-    questions.diagnose_time,
+    diagnose_time,
     "columns",
     title="what is slow",
 )

@@ -175,7 +175,7 @@ def test_of_a_run_without_ops_there_is_nothing_to_say(diagnosed):
 def test_a_profile_that_is_found_beside_the_rest_changes_nothing(name, monkeypatch):
     path = TRACES / f"{name}.msgpack"
     one_by_one = ReplaySession(Trace.open(path)).run_line("diagnose")
-    monkeypatch.setattr("kernbench.replay.questions.MOST_EXECUTED", 0)
+    monkeypatch.setattr("kernbench.replay.diagnosis.diagnose.MOST_EXECUTED", 0)
     beside = ReplaySession(Trace.open(path)).run_line("diagnose")
     assert beside == one_by_one
 
@@ -193,8 +193,8 @@ def test_a_profile_that_is_found_beside_the_rest_is_given_up_with_it(monkeypatch
     def give_up(done):
         raise Cancelled
 
-    monkeypatch.setattr("kernbench.replay.questions.MOST_EXECUTED", 0)
-    monkeypatch.setattr("kernbench.replay.questions.gains", endless)
+    monkeypatch.setattr("kernbench.replay.diagnosis.diagnose.MOST_EXECUTED", 0)
+    monkeypatch.setattr("kernbench.replay.diagnosis.diagnose.gains", endless)
     session = ReplaySession(Trace.open(TRACES / "matmul.msgpack"))
     with pytest.raises(Cancelled):
         session.run_line("diagnose", give_up)
