@@ -462,15 +462,21 @@ def perf(
         return
     parts = {"sim": sim, "phase2": phase2, "replay": replay, "trace": trace, "tui": tui}
     parts["sweep"] = sweep_perf
+    rows = []
     with interruptible():
         if part == "whatif":
-            rows = _whatif_rows(cache, as_json)
+            measured = _whatif_rows(cache, as_json)
         else:
-            rows = parts[part].measure()
-    answered(
-        sim.as_json(rows) if as_json else sim.as_text(rows),
-        all(row.met for row in rows),
-    )
+            measured = parts[part].measure()
+        if not as_json:
+            say(sim.HEADER)
+        for row in measured:  # the screen's rows come one by one, for 20 minutes
+            rows.append(row)
+            if not as_json:
+                say(sim.row_text(row))
+    if as_json:
+        say(sim.as_json(rows))
+    sys.exit(0 if all(row.met for row in rows) else 1)
 
 
 def _whatif_rows(cache: str | None, as_json: bool) -> "list[PerfRow]":

@@ -72,22 +72,21 @@ class LargeRun:
     """Whether its data were compared with their reference."""
 
 
-def as_text(rows: list[PerfRow]) -> str:
-    """A table, one row a goal."""
-    lines = [f"{'what':<44}{'measured':>10}{'goal':>8}  unit"]
-    for row in rows:
-        goal = ""
-        verdict = ""
-        if row.goal is not None:
-            goal = f"{row.goal:g}"
-            verdict = "met" if row.met else "NOT MET"
-        if row.at_least:
-            goal = f">= {goal}"
-        lines.append(
-            f"{row.name:<44}{row.measured:>10.2f}{goal:>8}  "
-            f"{row.unit:<14} {verdict}".rstrip()
-        )
-    return "\n".join(lines)
+HEADER = f"{'what':<44}{'measured':>10}{'goal':>8}  unit"
+"""What stands above the rows."""
+
+
+def row_text(row: PerfRow) -> str:
+    """A goal's row of the table."""
+    goal = ""
+    verdict = ""
+    if row.goal is not None:
+        goal = f"{row.goal:g}"
+        verdict = "met" if row.met else "NOT MET"
+    if row.at_least:
+        goal = f">= {goal}"
+    line = f"{row.name:<44}{row.measured:>10.2f}{goal:>8}  {row.unit:<14} {verdict}"
+    return line.rstrip()
 
 
 def as_json(rows: list[PerfRow]) -> str:

@@ -239,9 +239,11 @@ def measure(
     sizes: Sequence[int] = SIZES,
     screens: Iterable[Screen] = SCREENS,
     steps: int = STEPS,
-) -> list[PerfRow]:
-    """Measure everything, on traces of ``sizes`` in ops, rising; some 20 minutes."""
-    rows: list[PerfRow] = []
+) -> Iterator[PerfRow]:
+    """Measure everything, on traces of ``sizes`` in ops, rising; some 20 minutes.
+
+    A row is given as soon as it is measured.
+    """
     medians: defaultdict[str, list[float]] = defaultdict(list)
     # A program that was ended may still be writing its settings there.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -259,17 +261,16 @@ def measure(
                     taken_ms = dict(found.taken_ms)
                     medians[size].append(median(taken_ms["step"]))
                     if ops == sizes[-1]:
-                        rows += budgets(terminal, screen, at, found.step_bytes)
+                        yield from budgets(terminal, screen, at, found.step_bytes)
                         busy = "step as a job runs"
                         taken_ms[busy] = while_computing(terminal, steps)
                         own_ms[busy] = own_ms["step"]
                 ratio = found.first_s / own.first_s
-                rows.append(PerfRow(f"first frame, {at}", ratio, 3.0, "ratio"))
-                rows += beyond(taken_ms, own_ms, at)
+                yield PerfRow(f"first frame, {at}", ratio, 3.0, "ratio")
+                yield from beyond(taken_ms, own_ms, at)
     for size, of_step in medians.items():
         name = f"step, {sizes[-1]:,} / {sizes[0]:,} ops at {size}"
-        rows.append(PerfRow(name, of_step[-1] / of_step[0], FLAT, "ratio"))
-    return rows
+        yield PerfRow(name, of_step[-1] / of_step[0], FLAT, "ratio")
 
 
 def nothing_figures(screen: Screen, home: str, steps: int) -> Figures:

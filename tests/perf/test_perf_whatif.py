@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from kernbench import docs
 from kernbench.cli import main
 from kernbench.perf import whatif
-from kernbench.perf.sim import PerfRow, as_json, as_text
+from kernbench.perf.sim import PerfRow, as_json, row_text
 from kernbench.perf.whatif import (
     Case,
     Outcome,
@@ -299,7 +299,7 @@ def test_a_figure_without_a_goal_is_only_shown():
         PerfRow("share", 81.0, 80.0, "%", at_least=True),
         PerfRow("tau", 0.79, 0.8, "", at_least=True),
     ]
-    _, shown, met, missed = as_text(rows).splitlines()
+    shown, met, missed = map(row_text, rows)
     assert shown.split() == ["some", "3.00", "ops"]
     assert met.split()[1:] == ["81.00", ">=", "80", "%", "met"]
     assert missed.endswith("NOT MET")

@@ -59,7 +59,7 @@ from kernbench.trace.groups import Groups, ranges
 from kernbench.trace.spec_values import issue_ns
 
 _CHANNEL = WAIT_REASONS.index("hbm_channel")
-_BATCH = 1 << 15
+_BATCH = 1 << 13
 """Ops, calls, waits and transactions whose curves are made in one go, or of one
 component if it alone has more."""
 _KEPT = 1 << 22
@@ -154,8 +154,9 @@ class _Curves(NamedTuple):
 class _Tables(NamedTuple):
     """What leads from a component to what it did.
 
-    ``used`` are the components that anything is recorded of, ascending; batch b of them
-    is ``used[bounds[b]:bounds[b + 1]]``.
+    ``used`` are the components that anything is recorded of, ascending, and
+    ``batch_of`` says of each in which batch its curve is made. A batch holds some of
+    one kind: a row of the timeline asks for many of one kind, from all over the machine.
     """
 
     stops: Stops
@@ -163,7 +164,7 @@ class _Tables(NamedTuple):
     waits: Groups
     calls: KernelCalls
     used: Ints
-    bounds: Ints
+    batch_of: Ints
 
 
 class ActivityIndex:
@@ -301,28 +302,29 @@ class ActivityIndex:
     def _curves_of(
         self, wanted: Ints, progress: Progress
     ) -> Iterator[tuple[int, _Curves]]:
-        """Each of some components that are used, ascending, with its own curves."""
+        """Each of some components that are used, with its own curves; by batch."""
         tables = self._all_tables(no_progress)
         places = np.searchsorted(tables.used, wanted)
-        batches = np.searchsorted(tables.bounds, places, side="right") - 1
+        batch_of = tables.batch_of[places]
         done = 0
-        for batch in np.unique(batches).tolist():
+        for batch in np.unique(batch_of).tolist():
+            members = np.flatnonzero(tables.batch_of == batch)
             share = stage(progress, done / len(wanted), 1.0)
-            curves = self._batch_curves(batch, share)
-            first = int(tables.bounds[batch])
-            for place in places[batches == batch].tolist():
+            curves = self._batch_curves(batch, tables.used[members], share)
+            for place in places[batch_of == batch].tolist():
                 if done % _AT_ONCE == 0:
                     progress(done / len(wanted))
                 done += 1
-                yield int(tables.used[place]), _one(curves, place - first)
+                number = int(np.searchsorted(members, place))
+                yield int(tables.used[place]), _one(curves, number)
 
-    def _batch_curves(self, batch: int, progress: Progress) -> _Curves:
-        """The curves of a batch of components, made if they are not kept."""
+    def _batch_curves(
+        self, batch: int, components: Ints, progress: Progress
+    ) -> _Curves:
+        """The curves of the components of a batch, made if they are not kept."""
         curves = self._curves.get(batch)
         if curves is None:
             tables = self._all_tables(no_progress)
-            bounds = tables.bounds[batch : batch + 2]
-            components = tables.used[bounds[0] : bounds[1]]
             nodes = len(self._trace.node_ids)
             curves = computed_beside(
                 lambda: _curves(components, nodes, self._spans(tables, components)),
@@ -400,12 +402,25 @@ class ActivityIndex:
             calls = computed_beside(lambda: kernel_calls(trace), progress, 0.7)
             counts = computed_beside(lambda: self._counts(stops, calls), progress, 0.9)
             used = np.flatnonzero(counts)
-            before = np.cumsum(counts[used]) - counts[used]
-            number = before // self._batch
-            firsts = np.flatnonzero(np.diff(number, prepend=-1))
-            bounds = np.append(firsts, len(used))
-            self._tables = _Tables(stops, transactions, waits, calls, used, bounds)
+            batch_of = computed_beside(
+                lambda: self._batches(used, counts[used]), progress, 0.95
+            )
+            self._tables = _Tables(stops, transactions, waits, calls, used, batch_of)
         return self._tables
+
+    def _batches(self, used: Ints, counts: Ints) -> Ints:
+        """The batch of each of some components, by how much is recorded of each."""
+        trace = self._trace
+        kinds = np.array([*trace.nodes.type, *trace.edges.kind])
+        kind = np.unique(kinds, return_inverse=True)[1][used]
+        turn = np.argsort(kind, kind="stable")
+        before = np.cumsum(counts[turn]) - counts[turn]
+        is_first = np.diff(kind[turn], prepend=-1) > 0
+        since = before - before[is_first][np.cumsum(is_first) - 1]
+        begins = is_first | (np.diff(since // self._batch, prepend=-1) != 0)
+        found = np.empty(len(used), np.int64)
+        found[turn] = np.cumsum(begins) - 1
+        return found
 
     def _counts(self, stops: Stops, calls: KernelCalls) -> Ints:
         """By component how much is recorded of it."""
