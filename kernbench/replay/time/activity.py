@@ -156,7 +156,7 @@ class _Tables(NamedTuple):
 
     ``used`` are the components that anything is recorded of, ascending, and
     ``batch_of`` says of each in which batch its curve is made. A batch holds some of
-    one kind: a row of the timeline asks for many of one kind, from all over the machine.
+    one kind: a row of the timeline asks for many of one kind from all over the machine.
     """
 
     stops: Stops
