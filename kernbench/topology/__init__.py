@@ -1,6 +1,6 @@
 """The machine: its spec, its graph, and the builder between the two."""
 
-from kernbench.topology.builder import build_topology, load_topology
+from kernbench.topology.builder import build_topology, load_topology, topology_parts
 from kernbench.topology.graph import TopologyGraph
 from kernbench.topology.spec import (
     TopologySpec,
@@ -17,4 +17,5 @@ __all__ = [
     "load_spec",
     "load_topology",
     "recorded_spec",
+    "topology_parts",
 ]

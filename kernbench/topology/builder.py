@@ -55,9 +55,16 @@ def build_topology(spec: TopologySpec, cache_dir: Path | None = None) -> Topolog
     ``cache_dir`` holds the layout of a cube; None is the user's cache directory.
     """
     check_spec(spec)
+    return freeze(topology_parts(spec, cache_dir))
+
+
+def topology_parts(
+    spec: TopologySpec, cache_dir: Path | None = None
+) -> tuple[TopologyGraph, ...]:
+    """What stages 3 to 5 make of a sound spec, with none of the checks of a graph."""
     tiles = cubes(spec, cube_mesh(spec.cube, cache_dir))
     links = chiplet_links(tiles)
-    return freeze((tiles, links, system(links)))
+    return tiles, links, system(links)
 
 
 def cubes(spec: TopologySpec, mesh: CubeMesh) -> TopologyGraph:

@@ -8,6 +8,7 @@ that are valid. Owns how such a file is read and checked; knows nothing of machi
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, fields, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeGuard, dataclass_transform, get_args
 
@@ -116,14 +117,27 @@ def wrong_fields(section: Section, prefix: str) -> Iterator[tuple[str, str]]:
         value = getattr(section, name)
         path = f"{prefix}{name}"
         if not _is_section(hint):
-            wanted = _unmet(value, hint)
-            if wanted:
-                yield path, f"must {wanted}, not {_shown(value)}"
+            yield from _wrong_value(value, hint, path)
         elif isinstance(value, hint):
             yield from wrong_fields(value, f"{path}.")
         else:
             wanted = f"have the fields {field_names(hint)}"
             yield path, f"must {wanted}, not {_shown(value)}"
+
+
+def wrong_field(section: Any, path: str) -> Iterator[tuple[str, str]]:
+    """As ``wrong_fields``, for the one field at a dotted path."""
+    owner, _, name = path.rpartition(".")
+    if owner:
+        section = attrgetter(owner)(section)
+    yield from _wrong_value(getattr(section, name), section.field_types()[name], path)
+
+
+def _wrong_value(value: Any, hint: Any, path: str) -> Iterator[tuple[str, str]]:
+    """The path and the problem of a value that its type or rule does not allow."""
+    wanted = _unmet(value, hint)
+    if wanted:
+        yield path, f"must {wanted}, not {_shown(value)}"
 
 
 def _shown(value: Any) -> str:
@@ -141,8 +155,9 @@ def _unmet(value: Any, hint: Any) -> str:
     """What a value must be and is not; "" if it is as its type and rule want it."""
     base = hint
     rule: Any = None
-    if get_args(hint):
-        base, rule = get_args(hint)
+    args = get_args(hint)
+    if args:
+        base, rule = args
     if base is str:
         return _unmet_name(value, rule)
     if base is float:

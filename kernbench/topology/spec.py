@@ -6,7 +6,7 @@ Owns what ``topology.yaml`` may say. The defaults equal the shipped
 gbs (10^9 bytes a second), bytes, kib, mib, gb (2^30 bytes).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from difflib import get_close_matches
 from functools import cache
@@ -35,6 +35,7 @@ from kernbench.topology.section import (
     converted,
     leaf_types,
     with_value,
+    wrong_field,
     wrong_fields,
 )
 
@@ -563,6 +564,14 @@ def check_spec(spec: TopologySpec, where: Callable[[str], str] = str) -> None:
     """
     for path, problem in chain(wrong_fields(spec, ""), _misfits(spec)):
         raise TopologyError(f"{where(path)}: {problem}")
+
+
+def check_changes(spec: TopologySpec, paths: Iterable[str]) -> None:
+    """As ``check_spec``, of a spec that was sound before some fields were changed."""
+    for path, problem in chain(*(wrong_field(spec, path) for path in paths)):
+        raise TopologyError(f"{path}: {problem}")
+    for path, problem in _misfits(spec):
+        raise TopologyError(f"{path}: {problem}")
 
 
 def _misfits(spec: TopologySpec) -> Iterator[tuple[str, str]]:

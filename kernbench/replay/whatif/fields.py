@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from kernbench.errors import TopologyError, UsageError
 from kernbench.topology.section import Range, converted, leaf_types, with_value
-from kernbench.topology.spec import TopologySpec, check_spec
+from kernbench.topology.spec import TopologySpec, check_changes
 
 Role = Literal["timed", "unsure", "idle"]
 
@@ -188,11 +188,11 @@ def _named(name: str) -> Field:
 
 
 def with_changes(spec: TopologySpec, changes: tuple[Change, ...]) -> TopologySpec:
-    """The spec with some fields changed; UsageError if that is no valid machine."""
+    """A valid spec with some fields changed; UsageError if that is none any more."""
     for change in changes:
         spec = with_value(spec, change.field.path, change.value)
     try:
-        check_spec(spec)
+        check_changes(spec, [change.field.path for change in changes])
     except TopologyError as error:
         raise UsageError(f"whatif {error}") from error
     return spec

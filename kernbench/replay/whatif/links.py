@@ -8,7 +8,7 @@ which has all classes, and its numbers are those of all links of a class.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
@@ -17,8 +17,8 @@ import numpy as np
 
 from kernbench.common.arrays import Floats, Ints
 from kernbench.common.exact_time import exact_times
-from kernbench.topology import build_topology
-from kernbench.topology.graph import TopologyGraph
+from kernbench.topology import build_topology, topology_parts
+from kernbench.topology.graph import Edge, Node
 from kernbench.topology.spec import TopologySpec
 from kernbench.trace import Trace
 from kernbench.trace.hops import header_times
@@ -92,7 +92,7 @@ class ChangedLinks:
         return self._by_class(numbers, spec)
 
     @cached_property
-    def _part(self) -> TopologyGraph:
+    def _part(self) -> _Part:
         return _part_of(self._recorded)
 
     @cached_property
@@ -143,32 +143,53 @@ class _Numbers(NamedTuple):
     overhead: Mapping[str, float]
 
     @classmethod
-    def of(cls, graph: TopologyGraph) -> _Numbers | None:
-        """Those of a machine; None if two of one class or type have others."""
+    def of(cls, part: _Part) -> _Numbers | None:
+        """Those of a machine; None if two of one class or type have others, or a link
+        has no bandwidth.
+        """
         speed: dict[_Class, float] = {}
         overhead: dict[str, float] = {}
-        nodes = graph.nodes
+        nodes = part.nodes
         for node in nodes.values():
             if overhead.setdefault(node.type, node.overhead_ns) != node.overhead_ns:
                 return None
-        for edge in graph.edges:
+        for edge in part.edges:
             of = (edge.kind, nodes[edge.src].type, nodes[edge.dst].type)
             if speed.setdefault(of, edge.bandwidth_gbs) != edge.bandwidth_gbs:
                 return None
+        if min(speed.values()) <= 0:
+            return None
         return cls(speed, overhead)
 
 
-def _part_of(spec: TopologySpec) -> TopologyGraph:
-    """One SIP of a machine, with as few cubes as have all classes of links."""
+class _Part(NamedTuple):
+    """A part of a machine: nodes by name, and links."""
+
+    nodes: Mapping[str, Node]
+    edges: Sequence[Edge]
+
+
+def _part_of(spec: TopologySpec) -> _Part:
+    """One SIP of a machine, with as few cubes as have all classes of links.
+
+    Its spec was checked. Its graph is not: it is compared with that of the recorded
+    machine, and one that is another is built whole.
+    """
     grid = spec.sip.cube_mesh
     across = min(grid.w, max(_CUBES_ACROSS, spec.sip.io.count))
     few = replace(grid, w=across, h=min(grid.h, _CUBES_ACROSS))
     system = replace(spec.system, sips=replace(spec.system.sips, count=1))
-    return build_topology(
+    parts = topology_parts(
         replace(spec, system=system, sip=replace(spec.sip, cube_mesh=few))
     )
+    nodes: dict[str, Node] = {}
+    edges: list[Edge] = []
+    for part in parts:
+        nodes |= part.nodes
+        edges += part.edges
+    return _Part(nodes, edges)
 
 
-def _shape(graph: TopologyGraph) -> list[tuple[str, str, str, float]]:
+def _shape(part: _Part) -> list[tuple[str, str, str, float]]:
     """The links of a machine and their lengths."""
-    return [(edge.src, edge.dst, edge.kind, edge.distance_mm) for edge in graph.edges]
+    return [(edge.src, edge.dst, edge.kind, edge.distance_mm) for edge in part.edges]
