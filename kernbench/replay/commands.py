@@ -633,7 +633,7 @@ ACTIVITY = job(
     questions.ActivityWindow,
     "busy share of every component: engines, memories, CPUs, routers, links",
     questions.activity,
-    "columns",
+    "traffic",
     topic=_SLOW,
     example="activity 8us 9us components *.hbm_ctrl.*",
 )

@@ -55,8 +55,8 @@ class Index:
     Each part is written by one lane of questions alone, and a lane is one thread:
     ``timelines`` and ``slices`` by "timeline", ``tiles`` by "tiles", what is about
     data (``history``, ``places``, ``touches``, ``memory``, ``diffs``, ``outputs``,
-    ``departures``, ``grids``, ``blame``, ``hazards``) and ``fitting`` by "memory", the
-    others by "columns".
+    ``departures``, ``grids``, ``blame``, ``hazards``) and ``fitting`` by "memory",
+    ``activity`` by "traffic", the others by "columns".
     ``maps`` and ``texts`` may be filled by any. What instant questions and moves read
     of them is made by ``prepare``, before the first is asked.
 

@@ -198,7 +198,7 @@ TRAFFIC = _job(
     NoArguments,
     "components that carry bytes",
     timeline.traffic,
-    "columns",
+    "traffic",
     title="traffic",
 )
 TRAFFIC_CELLS = _job(
@@ -206,7 +206,7 @@ TRAFFIC_CELLS = _job(
     timeline.TrafficRows,
     "cells of rows of components that carry bytes",
     timeline.traffic_cells,
-    "columns",
+    "traffic",
     title="traffic",
 )
 CAUSES = _job(
@@ -278,7 +278,7 @@ ACTIVITY_CELLS = _job(
     timeline.ComponentCells,
     "busy shares of components and links, in cells",
     timeline.activity_cells,
-    "columns",
+    "traffic",
     title="activity",
 )
 TILE_OUTLINE = _job(

@@ -489,9 +489,7 @@ class TimelinePane(BasePane[TimelineState]):
             if not self._is_long:
                 wanted.append(TRAFFIC.ask())
                 wanted.append(self._ask_whole(state, frame))
-            traffic = self._ask_traffic(state, frame, table)
-            if traffic is not None:
-                wanted.append(traffic)
+            wanted += self._ask_traffic(state, frame, table)
         return tuple(wanted)
 
     def wishes(
@@ -579,16 +577,21 @@ class TimelinePane(BasePane[TimelineState]):
 
     def _ask_traffic(
         self, state: TimelineState, frame: Frame, table: _Table
-    ) -> Query | None:
-        """The question about the other rows in view; None where there are none."""
+    ) -> list[Query]:
+        """The questions about the other rows in view.
+
+        A row of many components, which takes long when it is first seen, has one of its
+        own: it stays asked while others come into view. Rows of one share one.
+        """
         in_view = table.in_view(state.rows)
-        rows = tuple(branch.traffic for branch in in_view if branch.traffic)
-        if not rows:
-            return None
+        rows = [branch.traffic for branch in in_view if branch.traffic]
+        together = tuple(row for row in rows if len(row) == 1)
+        asked = [(row,) for row in rows if len(row) > 1]
+        if together:
+            asked.append(together)
         axis = self._axis(state, frame)
-        return TRAFFIC_CELLS.ask(
-            rows=rows, t0=axis.t0, t1=axis.t1, columns=axis.columns
-        )
+        window = {"t0": axis.t0, "t1": axis.t1, "columns": axis.columns}
+        return [TRAFFIC_CELLS.ask(rows=some, **window) for some in asked]
 
     def _ask_whole(self, state: TimelineState, frame: Frame) -> Query:
         """The question how busy the machine is over the whole run."""
@@ -674,13 +677,12 @@ class TimelinePane(BasePane[TimelineState]):
         self, state: TimelineState, frame: Frame, table: _Table, answers: Answers
     ) -> dict[tuple[int, ...], TrafficCells]:
         """The cells of what carries bytes that are known, by its components."""
-        query = self._ask_traffic(state, frame, table)
-        if query is None:
-            return {}
-        found: tuple[TrafficCells, ...] | None = answers.known(query)
-        if found is None:
-            return {}
-        return dict(zip(query.args.rows, found, strict=True))
+        found: dict[tuple[int, ...], TrafficCells] = {}
+        for query in self._ask_traffic(state, frame, table):
+            cells: tuple[TrafficCells, ...] | None = answers.known(query)
+            if cells is not None:
+                found.update(zip(query.args.rows, cells, strict=True))
+        return found
 
     def _footer(
         self, frame: Frame, axis: Axis, causes: Causes | None, classes: Line

@@ -170,7 +170,7 @@ class _Tables(NamedTuple):
 class ActivityIndex:
     """Answers about the activity of components over any window.
 
-    Its tables are filled by one thread, the worker of lane "columns", when they are
+    Its tables are filled by one thread, the worker of lane "traffic", when they are
     first asked for. A computation that is cancelled leaves what was there. Of a
     transaction and of a wait they hold 16 and 8 bytes.
     """

@@ -21,7 +21,9 @@ from kernbench.replay.inner_commands import (
     LANES,
     SUMMARY,
     TRAFFIC,
+    TRAFFIC_CELLS,
 )
+from kernbench.replay.query import Query
 from kernbench.replay.races.findings import Findings
 from kernbench.replay.time.op_classes import CLASSES
 from kernbench.replay.time.timeline import RowKey
@@ -750,6 +752,19 @@ def test_rows_of_few_ops_are_indexed_between_two_keys(monkeypatch):
     assert fewer.args.rows == some
     bench.answers.of(query)
     assert prepared(bench) == ()
+
+
+def test_what_is_asked_of_a_traffic_row_in_view_stays_as_others_come(many_cubes):
+    """Of 256 controllers the answer takes longer than the time between two keys."""
+
+    def asked(bench: PaneBench) -> set[Query]:
+        bench.send(Scroll(ALL_ROWS))
+        queries = bench.pane.queries(bench.state, bench.frame, bench.answers)
+        return {query for query in queries if query.command == TRAFFIC_CELLS.name}
+
+    few = asked(timeline(many_cubes, height=8))
+    assert few
+    assert few < asked(timeline(many_cubes, height=ALL_ROWS))
 
 
 def test_nothing_is_computed_at_rest_out_of_view(matmul):
