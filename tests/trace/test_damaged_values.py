@@ -1,6 +1,7 @@
 """Values that a trace says and that cannot be are refused where they are decoded."""
 
 import json
+import tracemalloc
 from contextlib import suppress
 
 import msgpack
@@ -311,6 +312,25 @@ def test_a_text_that_is_too_long_is_cut_when_it_is_read(damaged):
 
 def texts_of(frame):
     return msgpack.unpackb(bytes(body_of(frame)))
+
+
+def test_a_long_type_of_nodes_is_not_kept_for_every_component(damaged):
+    def change(frames):
+        for frame in frames:
+            if frame[0] == "strings":
+                texts = texts_of(frame)
+                set_body(frame, pack([LONG if x == "router" else x for x in texts]))
+
+    trace = damaged(change)
+    assert max(map(len, trace.nodes.type)) == LONGEST
+    index = Index(trace)
+    tracemalloc.start()
+    try:
+        assert len(index.activity.used()) > 10
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 16 << 20
 
 
 def test_a_tensor_without_elements_has_a_grid():

@@ -27,6 +27,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -411,8 +412,9 @@ class ActivityIndex:
     def _batches(self, used: Ints, counts: Ints) -> Ints:
         """The batch of each of some components, by how much is recorded of each."""
         trace = self._trace
-        kinds = np.array([*trace.nodes.type, *trace.edges.kind])
-        kind = np.unique(kinds, return_inverse=True)[1][used]
+        number: dict[str, int] = {}
+        kinds = chain(trace.nodes.type, trace.edges.kind)
+        kind = np.array([number.setdefault(kind, len(number)) for kind in kinds])[used]
         turn = np.argsort(kind, kind="stable")
         before = np.cumsum(counts[turn]) - counts[turn]
         is_first = np.diff(kind[turn], prepend=-1) > 0
