@@ -586,12 +586,15 @@ class TimelinePane(BasePane[TimelineState]):
         in_view = table.in_view(state.rows)
         rows = [branch.traffic for branch in in_view if branch.traffic]
         together = tuple(row for row in rows if len(row) == 1)
+        asked: list[tuple[tuple[int, ...], ...]]
         asked = [(row,) for row in rows if len(row) > 1]
         if together:
             asked.append(together)
         axis = self._axis(state, frame)
-        window = {"t0": axis.t0, "t1": axis.t1, "columns": axis.columns}
-        return [TRAFFIC_CELLS.ask(rows=some, **window) for some in asked]
+        return [
+            TRAFFIC_CELLS.ask(rows=some, t0=axis.t0, t1=axis.t1, columns=axis.columns)
+            for some in asked
+        ]
 
     def _ask_whole(self, state: TimelineState, frame: Frame) -> Query:
         """The question how busy the machine is over the whole run."""
