@@ -26,6 +26,8 @@ _COMES = "..."
 """In place of a finding that is looked for once nothing is pressed."""
 _IN_ITS_VIEW = "in its view (V)"
 """In place of one that is only looked for where the user opens its view."""
+_ULPS = 8
+"""Columns of a number of ulps."""
 _ROW_AND_COLUMN = 2
 """Numbers of an origin that is a row and a column, as that of a tile's block."""
 
@@ -83,7 +85,7 @@ def outputs_head(outputs: Outputs) -> str:
     if not outputs.rows:
         return f" {outputs.note}"
     names = f" {'output':<16} {'state':<12}"
-    return f"{names} {'bad':>9} {'of':>9} {'max abs':>9} {'max ulp':>8}"
+    return f"{names} {'bad':>9} {'of':>9} {'max abs':>9} {'max ulp':>{_ULPS}}"
 
 
 def output_line(out: OutputRow, is_shown: bool, picked: bool, glyphs: Glyphs) -> Line:
@@ -98,12 +100,19 @@ def output_line(out: OutputRow, is_shown: bool, picked: bool, glyphs: Glyphs) ->
     mark = ">" if is_shown else " "
     name = f"{mark}{clip(row.tensor, 16, glyphs)} "
     apart, _, steps = row.worst
-    counts = f" {row.mismatches:>9,} {row.elements:>9,} {apart:>9.1e} {steps:>8,}"
+    counts = f" {row.mismatches:>9,} {row.elements:>9,} {apart:>9.1e}"
+    counts += f" {ulps_text(steps):>{_ULPS}}"
     return [
         (name, picked_style(picked)),
         (f"{state:<12}", state_style),
         (counts, counts_style),
     ]
+
+
+def ulps_text(steps: int) -> str:
+    """How many floats lie between two numbers; of very many only about how many."""
+    exactly = f"{steps:,}"
+    return exactly if len(exactly) <= _ULPS else f"{steps:.1e}"
 
 
 def _verdict_of(ok: bool) -> Run:
@@ -133,7 +142,7 @@ def verdict(found: Comparison, subject: Subject, frame: Frame) -> list[Line]:
         return lines
     counts = (
         f" {row.mismatches:,} of {row.elements:,} bad, {row.left_out}"
-        f"abs {row.max_abs:.1e} ulp {row.max_ulp}"
+        f"abs {row.max_abs:.1e} ulp {ulps_text(row.max_ulp)}"
     )
     limits = f"  rtol {row.tolerance.rtol:g} atol {row.tolerance.atol:g}"
     line = [(head, "bold"), _verdict_of(row.ok), (counts, "title")]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -394,6 +395,18 @@ def test_the_outputs_view_shows_all_that_is_expected() -> None:
     bench.goto(len(bench.index.ops) - 1)
     for out in bench.index.outputs.at(bench.frame.cursor).rows:
         assert f" {out.row.tensor} " in bench.text
+
+
+def test_many_ulps_keep_to_their_column() -> None:
+    """From 0 to 1 there are more than 10^9 floats."""
+    bench = diff("fault_wrong_root", 9, view="outputs")
+    head, row = next(
+        (above, below)
+        for above, below in pairwise(bench.lines)
+        if above.lstrip().startswith("output")
+    )
+    assert len(row) == len(head)
+    assert row.split()[-1] == "1.1e+09"
 
 
 def test_an_output_that_is_picked_is_compared_with_its_reference() -> None:
