@@ -109,8 +109,8 @@ def output_line(out: OutputRow, is_shown: bool, picked: bool, glyphs: Glyphs) ->
     ]
 
 
-def ulps_text(steps: int) -> str:
-    """How many floats lie between two numbers; of very many only about how many."""
+def ulps_text(steps: float) -> str:
+    """How many floats lie between two numbers, inf of what is none; of many about."""
     exactly = f"{steps:,}"
     return exactly if len(exactly) <= _ULPS else f"{steps:.1e}"
 
