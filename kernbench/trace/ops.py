@@ -215,14 +215,14 @@ class OpFrames:
             return np.empty(len(places), "u1")
         block = (chunk.rows.start, number)
         if block not in self._sound_blocks:
-            wrong = self._reader(number, schema).first_wrong(values)
+            # A damaged trace may have others, of no op, which say nothing of these.
+            rows = np.flatnonzero(chunk.columns["schema"] == number)
+            used = chunk.columns["param"][rows]
+            wrong = self._reader(number, schema).first_wrong(values[used])
             if wrong is not None:
-                place, why = wrong
-                is_it = chunk.columns["schema"] == number
-                is_it &= chunk.columns["param"] == place
-                for row in np.flatnonzero(is_it).tolist():
-                    name = self._name_of(chunk.rows.start + row)
-                    raise TraceFormatError(f"{name}: {why}")
+                at, why = wrong
+                name = self._name_of(chunk.rows.start + int(rows[at]))
+                raise TraceFormatError(f"{name}: {why}")
             self._sound_blocks.add(block)
         return values[places]
 

@@ -1,5 +1,6 @@
 """Values that a trace says and that cannot be are refused where they are decoded."""
 
+import csv
 import json
 import tracemalloc
 from contextlib import suppress
@@ -134,9 +135,14 @@ def test_an_op_whose_operands_do_not_fit_says_which_param(damaged):
         session.run_line("verify")
 
 
-def test_a_text_in_the_place_of_a_shape_breaks_no_command(damaged):
+def with_one_leaf(letter, kind="math"):
+    """A change: of each max, now of a kind, the shape of what it writes is one value."""
+
     def change(frames):
-        for (_, name, fields), blocks in schemas_of(_Frames(frames)):
+        for schema, blocks in schemas_of(_Frames(frames)):
+            _, name, fields = schema
+            if name == "max":
+                schema[0] = kind
             for at, (field, _) in enumerate(fields):
                 if name == "max" and field == "shape_out":
                     before = sum(len(leaves_of(tree)) for _, tree in fields[:at])
@@ -144,9 +150,38 @@ def test_a_text_in_the_place_of_a_shape_breaks_no_command(damaged):
                         leaves = read_block(frame, entry)
                         del leaves[before + 1]
                         write_block(frame, entry, leaves)
-                    fields[at][1] = "s"
+                    fields[at][1] = letter
 
-    session = ReplaySession(damaged(change))
+    return change
+
+
+def test_a_number_in_the_place_of_a_shape_is_exported_as_it_is(damaged, tmp_path):
+    trace = damaged(with_one_leaf("i", "own"))  # of a kind that nobody knows
+    ReplaySession(trace).run_line(f"export csv {tmp_path}/tables")
+    with open(tmp_path / "tables" / "ops.csv", encoding="utf-8", newline="") as file:
+        shapes = {row["name"]: row["shape"] for row in csv.DictReader(file)}
+    assert shapes["max"] == "2"
+
+
+def test_params_of_no_op_hide_none_that_are_wrong(damaged):
+    def change(frames):
+        with_param("max", "shape_out.0", -1)(frames)
+        names = [name for (_, name, _), _ in schemas_of(_Frames(frames))]
+        for frame in frames:
+            if frame[0] == "ops":
+                schema, _ = values_of(frame, frame[1], "schema")
+                params, entry = values_of(frame, frame[1], "param")
+                params[schema == names.index("max")] = 1
+                store(frame, entry, params)
+
+    trace = damaged(change)
+    with pytest.raises(TraceFormatError, match="max: shape_out is"):
+        for block in trace.param_blocks():
+            block.columns("i")
+
+
+def test_a_text_in_the_place_of_a_shape_breaks_no_command(damaged):
+    session = ReplaySession(damaged(with_one_leaf("s")))
     for line in ("memory", "hazards", "divergence", "find shape=2x1", "blame y"):
         with pytest.raises(TraceFormatError, match="max: shape_out is"):
             session.run_line(line)

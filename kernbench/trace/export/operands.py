@@ -70,7 +70,7 @@ class _BlockTexts:
         shapes: list[list[int]] = []
         last = ""
         for place, path in enumerate(leaves):
-            shape, _, _axis = path.rpartition(".")
+            shape = path.rpartition(".")[0] or path  # of a damaged trace a mere number
             if shape != last:
                 shapes.append([])
             last = shape
