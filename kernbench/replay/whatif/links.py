@@ -78,6 +78,8 @@ class ChangedLinks:
     def __init__(self, trace: Trace, recorded: TopologySpec) -> None:
         self._trace = trace
         self._recorded = recorded
+        self._told: dict[TopologySpec, _Numbers | None] = {}
+        """By spec what a part tells, a few numbers; a profile is asked for twice."""
 
     def with_(self, spec: TopologySpec) -> LinkTimes | None:
         """The links with the numbers of ``spec``; None if it has others."""
@@ -85,9 +87,12 @@ class ChangedLinks:
         is_as_large &= spec.sip.cube_mesh == self._recorded.sip.cube_mesh
         if not is_as_large or not self._is_by_class:
             return links_with(self._trace, spec)
-        part = _part_of(spec)
-        numbers = _Numbers.of(part)
-        if numbers is None or _shape(part) != self._shape:
+        if spec not in self._told:
+            part = _part_of(spec)
+            is_alike = _shape(part) == self._shape
+            self._told[spec] = _Numbers.of(part) if is_alike else None
+        numbers = self._told[spec]
+        if numbers is None:
             return links_with(self._trace, spec)
         return self._by_class(numbers, spec)
 
