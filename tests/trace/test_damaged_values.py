@@ -136,7 +136,7 @@ def test_an_op_whose_operands_do_not_fit_says_which_param(damaged):
 
 
 def with_one_leaf(letter, kind="math"):
-    """A change: of each max, now of a kind, the shape of what it writes is one value."""
+    """A change: of each max, now of a kind, the shape of its result is one value."""
 
     def change(frames):
         for schema, blocks in schemas_of(_Frames(frames)):
@@ -163,6 +163,10 @@ def test_a_number_in_the_place_of_a_shape_is_exported_as_it_is(damaged, tmp_path
     assert shapes["max"] == "2"
 
 
+def leaves(block):
+    return block.columns("i")
+
+
 def test_params_of_no_op_hide_none_that_are_wrong(damaged):
     def change(frames):
         with_param("max", "shape_out.0", -1)(frames)
@@ -176,8 +180,7 @@ def test_params_of_no_op_hide_none_that_are_wrong(damaged):
 
     trace = damaged(change)
     with pytest.raises(TraceFormatError, match="max: shape_out is"):
-        for block in trace.param_blocks():
-            block.columns("i")
+        list(map(leaves, trace.param_blocks()))
 
 
 def test_a_text_in_the_place_of_a_shape_breaks_no_command(damaged):
