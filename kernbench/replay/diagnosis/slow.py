@@ -86,10 +86,8 @@ def _of_gain(trace: Trace, gain: Gain) -> Finding:
     """What one thing alone would gain."""
     faster = "is twice as fast" if gain.how == "2x" else "takes no time"
     share = gain.saved_ns / gain.end_ns
-    title = (
-        f"the run ends {share:.1%} sooner if {gain.what} {faster} "
-        f"({time_text(gain.saved_ns)})"
-    )
+    saved = time_text(gain.saved_ns)
+    title = f"{share:.1%} sooner if {gain.what} {faster} ({saved})"
     certain = "this is sure" if gain.sure else f"unsure: {gain.why}"
     lines = (gain.what,) if gain.kind == "line" else ()
     words = [gain.change, "--prove"] if gain.change else []
