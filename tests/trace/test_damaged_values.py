@@ -2,6 +2,7 @@
 
 import csv
 import json
+import signal
 import tracemalloc
 from contextlib import suppress
 
@@ -337,6 +338,18 @@ def test_a_text_that_is_too_long_is_cut_when_it_is_written(tmp_path):
     trace = Trace.open(tmp_path / "x.msgpack")
     assert trace.texts[0].message.endswith(f"({len(LONG):,} characters)")
     assert len(trace.end["error"]) == LONGEST
+
+
+def test_kernel_lines_are_soon_found_in_a_long_error(tmp_path):
+    """Where each letter of a long word could begin one it took 11 s."""
+    writer = TraceWriter(tmp_path / "x.msgpack")
+    writer.end(2.0, f"{'x' * (LONGEST - 100)} kernels.py:7")
+    signal.alarm(5)
+    try:
+        found = ReplaySession(Trace.open(tmp_path / "x.msgpack")).run_line("diagnose")
+    finally:
+        signal.alarm(0)
+    assert as_data(found)[0]["lines"] == ["kernels.py:7"]
 
 
 def test_a_text_that_is_too_long_is_cut_when_it_is_read(damaged):

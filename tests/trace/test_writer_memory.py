@@ -38,9 +38,9 @@ def test_memory_is_flat_beyond_some_thousand_ops(tmp_path, monkeypatch, few, man
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     writer.end(many)
-    # Four times as much at least if rows were kept. Garbage that waits for its collector
-    # is a tenth or so, and of a chunk that has just ended the thread that writes the
-    # tail may still hold the rows while the next one is buffered.
+    # Four times as much at least if rows were kept. Garbage that waits for its
+    # collector is a tenth or so, and of a chunk that has just ended the thread that
+    # writes the tail may still hold the rows while the next one is buffered.
     assert peak < 2 * first_peak
     assert len(Trace.open(tmp_path / "x.msgpack").ops) == many
 

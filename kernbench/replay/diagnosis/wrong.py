@@ -24,7 +24,8 @@ from kernbench.replay.text import count_text, number_text
 from kernbench.sim_engine.verify import mismatches
 from kernbench.trace import Trace
 
-_LINE = re.compile(r"[^\s'\"(),]+\.py:\d+")
+# It begins where a word does: else a long word is gone through from each letter on.
+_LINE = re.compile(r"(?<![^\s'\"(),])[^\s'\"(),]+?\.py:\d+")
 _UNKNOWN = "?"
 _DEPTH = 32
 """Ops deep that the chain of an element is followed."""
