@@ -568,9 +568,8 @@ def check_spec(spec: TopologySpec, where: Callable[[str], str] = str) -> None:
 
 def check_changes(spec: TopologySpec, paths: Iterable[str]) -> None:
     """As ``check_spec``, of a spec that was sound before some fields were changed."""
-    for path, problem in chain(*(wrong_field(spec, path) for path in paths)):
-        raise TopologyError(f"{path}: {problem}")
-    for path, problem in _misfits(spec):
+    wrong = [wrong_field(spec, path) for path in paths]
+    for path, problem in chain(*wrong, _misfits(spec)):
         raise TopologyError(f"{path}: {problem}")
 
 

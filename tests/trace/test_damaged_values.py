@@ -5,6 +5,7 @@ import json
 import signal
 import tracemalloc
 from contextlib import suppress
+from operator import methodcaller
 
 import msgpack
 import numpy as np
@@ -142,10 +143,11 @@ def with_one_leaf(letter, kind="math"):
     def change(frames):
         for schema, blocks in schemas_of(_Frames(frames)):
             _, name, fields = schema
-            if name == "max":
-                schema[0] = kind
+            if name != "max":
+                continue
+            schema[0] = kind
             for at, (field, _) in enumerate(fields):
-                if name == "max" and field == "shape_out":
+                if field == "shape_out":
                     before = sum(len(leaves_of(tree)) for _, tree in fields[:at])
                     for frame, entry in blocks:
                         leaves = read_block(frame, entry)
@@ -164,10 +166,6 @@ def test_a_number_in_the_place_of_a_shape_is_exported_as_it_is(damaged, tmp_path
     assert shapes["max"] == "2"
 
 
-def leaves(block):
-    return block.columns("i")
-
-
 def test_params_of_no_op_hide_none_that_are_wrong(damaged):
     def change(frames):
         with_param("max", "shape_out.0", -1)(frames)
@@ -181,7 +179,7 @@ def test_params_of_no_op_hide_none_that_are_wrong(damaged):
 
     trace = damaged(change)
     with pytest.raises(TraceFormatError, match="max: shape_out is"):
-        list(map(leaves, trace.param_blocks()))
+        list(map(methodcaller("columns", "i"), trace.param_blocks()))
 
 
 def test_a_text_in_the_place_of_a_shape_breaks_no_command(damaged):

@@ -586,14 +586,12 @@ class TimelinePane(BasePane[TimelineState]):
         in_view = table.in_view(state.rows)
         rows = [branch.traffic for branch in in_view if branch.traffic]
         together = tuple(row for row in rows if len(row) == 1)
-        asked: list[tuple[tuple[int, ...], ...]]
-        asked = [(row,) for row in rows if len(row) > 1]
-        if together:
-            asked.append(together)
+        asked = [*((row,) for row in rows if len(row) > 1), together]
         axis = self._axis(state, frame)
         return [
             TRAFFIC_CELLS.ask(rows=some, t0=axis.t0, t1=axis.t1, columns=axis.columns)
             for some in asked
+            if some
         ]
 
     def _ask_whole(self, state: TimelineState, frame: Frame) -> Query:
