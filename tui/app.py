@@ -198,6 +198,8 @@ class KernbenchApp(TerminalApp):
         new.notes += restore(new, kept)
         new.sought = old.sought
         new.desk.states["ops"] = old.desk.states["ops"]
+        while self.screen is not old:  # a page that came up while the file was read
+            self.pop_screen()
         self.debugger = new
         self.switch_screen(new)
         new.call_after_refresh(self.settle)

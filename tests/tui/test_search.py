@@ -395,6 +395,21 @@ async def test_reload_keeps_filter_search_and_window(trace_path) -> None:
 
 
 @pytest.mark.slow
+async def test_reload_leaves_no_screen_of_the_trace_as_it_was(trace_path) -> None:
+    """Under a page that had come up meanwhile the old screen stayed, and lived on."""
+    app = KernbenchApp(open_session(trace_path, 40), "matmul.msgpack")
+    async with running(app) as pilot:
+        old = app.debugger
+        below = app.screen_stack[:-1]
+        old.show_text("an answer", [[("that was late", "")]])
+        await pilot.pause()
+        app.reopen(open_session(trace_path, 40))
+        await settled(pilot)
+        assert app.debugger is not old
+        assert app.screen_stack == [*below, app.debugger]
+        assert not old.is_attached
+
+
 async def test_reload_settles_the_memory_of_the_new_trace(
     trace_path, monkeypatch
 ) -> None:
