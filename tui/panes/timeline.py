@@ -499,7 +499,8 @@ class TimelinePane(BasePane[TimelineState]):
 
         Of a long trace that is a summary of the window: after that no other row of it
         has to be indexed. Then, or of any other trace at once, it is an index of the
-        rows in view: after that no other window of them takes long.
+        rows in view: after that no other window of them takes long. Last come the rows
+        of many components, in view or not: they take long when they are first seen.
         """
         table = self._table(state, frame, answers)
         if table is None:
@@ -509,10 +510,12 @@ class TimelinePane(BasePane[TimelineState]):
         if self._is_long and answers.known(window) is None:
             return (window,)
         rows = self._op_keys(state, frame, table)
+        large = [branch.traffic for branch in table.shown if len(branch.traffic) > 1]
+        traffic = [_ask_carried((row,), axis) for row in large]
         if self._is_long:
             whole = self._ask_whole(state, frame)
-            return (INDEXED_ROWS.ask(rows=rows), whole, TRAFFIC.ask())
-        return (INDEXED_ROWS.ask(rows=self._with_whole(rows)),)
+            return (INDEXED_ROWS.ask(rows=rows), whole, TRAFFIC.ask(), *traffic)
+        return (INDEXED_ROWS.ask(rows=self._with_whole(rows)), *traffic)
 
     def _with_whole(self, rows: tuple[RowKey, ...]) -> tuple[RowKey, ...]:
         """Some rows, and the one that the minimap is made of."""
@@ -588,11 +591,7 @@ class TimelinePane(BasePane[TimelineState]):
         together = tuple(row for row in rows if len(row) == 1)
         asked = [*((row,) for row in rows if len(row) > 1), together]
         axis = self._axis(state, frame)
-        return [
-            TRAFFIC_CELLS.ask(rows=some, t0=axis.t0, t1=axis.t1, columns=axis.columns)
-            for some in asked
-            if some
-        ]
+        return [_ask_carried(some, axis) for some in asked if some]
 
     def _ask_whole(self, state: TimelineState, frame: Frame) -> Query:
         """The question how busy the machine is over the whole run."""
@@ -803,6 +802,11 @@ def _by_row(query: Query, found: Sequence[_T] | None) -> dict[RowKey, _T]:
 def _window_of(cells: Query) -> tuple[float, float, int]:
     """The window that a question about cells is about, and its columns."""
     return cells.args.t0, cells.args.t1, cells.args.columns
+
+
+def _ask_carried(rows: tuple[tuple[int, ...], ...], axis: Axis) -> Query:
+    """The question about the cells of some rows of components that carry bytes."""
+    return TRAFFIC_CELLS.ask(rows=rows, t0=axis.t0, t1=axis.t1, columns=axis.columns)
 
 
 def _footer_lines(frame: Frame) -> int:

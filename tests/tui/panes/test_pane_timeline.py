@@ -36,6 +36,7 @@ from tui.panes.timeline import (
 from tui.panes.timeline import (
     HAZARDS,
     IN_LANES,
+    LONG_OPS,
     Fit,
     FitBetween,
     TimelinePane,
@@ -706,10 +707,11 @@ def test_of_a_long_trace_all_ops_of_the_window_are_looked_at_once():
     assert index.timelines.has_summary(t0, t1, wish.args.columns)
     fresh = PaneBench(long, index, 40, 120, 40)
     assert fresh.lines == lines
-    rows, whole, traffic = wishes(bench)
+    rows, whole, traffic, *carried = wishes(bench)
     assert rows.command == INDEXED_ROWS.name
     assert whole.command == CELLS.name
     assert traffic.command == TRAFFIC.name
+    assert {query.command for query in carried} <= {TRAFFIC_CELLS.name}
 
 
 def test_rows_of_a_summarised_window_need_no_index():
@@ -726,7 +728,7 @@ def test_rows_of_a_summarised_window_need_no_index():
 def test_rows_in_view_are_indexed_for_another_window():
     index = Index(Trace.open(TRACES / "matmul.msgpack"))
     bench = PaneBench(TimelinePane, index, 40, 120, 40)
-    (wish,) = wishes(bench)
+    wish, *_ = wishes(bench)
     assert wish.command == INDEXED_ROWS.name
     assert set(wish.args.rows) > set(shown_rows(bench))  # and one of all of them
     bench.answers.of(wish)
@@ -759,12 +761,33 @@ def test_what_is_asked_of_a_traffic_row_in_view_stays_as_others_come(many_cubes)
 
     def asked(bench: PaneBench) -> set[Query]:
         bench.send(Scroll(ALL_ROWS))
-        queries = bench.pane.queries(bench.state, bench.frame, bench.answers)
-        return {query for query in queries if query.command == TRAFFIC_CELLS.name}
+        return carried_in_view(bench)
 
     few = asked(timeline(many_cubes, height=8))
     assert few
     assert few < asked(timeline(many_cubes, height=ALL_ROWS))
+
+
+@pytest.mark.parametrize("long_ops", [0, LONG_OPS])
+def test_a_large_traffic_row_is_computed_at_rest_before_it_is_seen(
+    many_cubes, long_ops
+):
+    """Pressing ``s`` brings it into view, between two keys; it is there by then."""
+    pane = partial(TimelinePane, long_ops=long_ops)
+    bench = PaneBench(pane, many_cubes, 40, 120, 8)
+    assert not carried_in_view(bench)
+    bench.rest()
+    before = set(bench.answers.asked)
+    bench.send(Scroll(ALL_ROWS))
+    large = {query for query in carried_in_view(bench) if len(query.args.rows[0]) > 1}
+    assert large
+    assert large <= before
+
+
+def carried_in_view(bench: PaneBench) -> set[Query]:
+    """What is asked about the rows of traffic that are in view."""
+    queries = bench.pane.queries(bench.state, bench.frame, bench.answers)
+    return {query for query in queries if query.command == TRAFFIC_CELLS.name}
 
 
 def test_nothing_is_computed_at_rest_out_of_view(matmul):
