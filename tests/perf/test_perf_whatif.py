@@ -233,7 +233,8 @@ def test_every_goal_is_measured(small):
     found = whatif.measure((BENCH,), slack_ops=2, speed_ops=500)
     goals = {row.name: row.goal for row in found.rows if row.goal is not None}
     assert goals == {
-        "a prediction, 500 ops": 2.0,
+        "a first prediction, 500 ops": 2.0,
+        "a further prediction, 500 ops": 2.0,
         "the causal profile, 500 ops": 20.0,
         "peak memory, 500 ops": 2048.0,
         "sure and moved: median error": 1.0,
@@ -246,7 +247,7 @@ def test_every_goal_is_measured(small):
     }
     figures = {row.name: row.measured for row in found.rows}
     assert figures["sure and moved: samples"] == 1
-    assert 0 < figures["a prediction, 500 ops"] < math.inf
+    assert 0 < figures["a first prediction, 500 ops"] < math.inf
     assert figures["peak memory, 500 ops"] > 30
     assert any("pe.dma.setup_ns" in line for line in found.tables)
 
