@@ -249,7 +249,7 @@ def test_a_pane_that_is_not_in_view_asks_nothing(desk_bench) -> None:
     bench.move(STEP(n=1))
     bench.rest()
     shown = {"cells", "indexed-rows", "in-service", "op", "op-rows", "source"}
-    shown |= {"causes", "traffic"}
+    shown |= {"causes", "traffic", "traffic-cells"}
     assert bench.runner.commands_asked == shown
     assert {row.key for row in bench.desk.in_view} == {"timeline", "ops"}
 
@@ -459,4 +459,4 @@ def test_panes_that_are_not_in_view_wish_for_nothing(desk_bench) -> None:
     bench.settle()
     bench.runner.asked.clear()
     bench.desk.rest()
-    assert bench.runner.commands_asked <= {"indexed-rows"}
+    assert bench.runner.commands_asked <= {"indexed-rows", "traffic-cells"}
