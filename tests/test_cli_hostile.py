@@ -90,6 +90,7 @@ def assert_harmless(result):
     assert isinstance(result.exception, SystemExit | None), result.exception
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", first_fast(["--width=4000", "--json"]))
 @pytest.mark.parametrize("spoiled", first_fast(["most", "all"]))
 def test_no_answer_of_a_command_has_anything_hidden(trace, spoiled, format) -> None:

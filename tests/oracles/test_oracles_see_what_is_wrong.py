@@ -65,7 +65,7 @@ def stored_twice(text):
 
 @pytest.mark.parametrize(
     "check",
-    first_fast([check for check in CHECKS if check.__name__ not in ALIKE], fast=10),
+    first_fast([check for check in CHECKS if check.__name__ not in ALIKE], fast=5),
     ids=lambda check: check.__name__,
 )
 def test_answers_about_another_run_are_found_wrong(check, true, others, tmp_path):

@@ -71,6 +71,7 @@ def check(seed, folder):
         assert again.read_bytes() == new.read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", first_fast(FEW))
 def test_a_random_program_is_run_again(seed, tmp_path):
     check(seed, tmp_path)

@@ -174,6 +174,7 @@ def test_the_command_of_each_row_gives_that_row(swept):
         assert Trace.open(summary["trace"]).complete
 
 
+@pytest.mark.slow
 def test_a_row_is_recorded_once_and_says_what_has_changed(swept):
     found = read_results(swept)
     number = 1 + found.front()[0]

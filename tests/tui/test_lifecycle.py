@@ -61,7 +61,12 @@ ALONE = [sys.executable, "-c", "from tui.__main__ import main; main()"]
     [
         pytest.param(PROGRAM, None, id="hangup", marks=pytest.mark.slow),
         pytest.param(PROGRAM, signal.SIGHUP, id="as under nohup"),
-        pytest.param(ALONE, signal.SIGHUP, id="with nobody who waits for it"),
+        pytest.param(
+            ALONE,
+            signal.SIGHUP,
+            id="with nobody who waits for it",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_it_ends_when_the_terminal_is_gone(

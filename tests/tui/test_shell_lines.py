@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from desks import TRACES, DeskBench
+from pace import first_fast
 from pilots import ask, still
 
 from kernbench.cli import main
@@ -55,7 +56,7 @@ def desk():
     bench.runner.close()
 
 
-@pytest.mark.parametrize("key", [row.key for row in PANES])
+@pytest.mark.parametrize("key", first_fast([row.key for row in PANES], fast=4))
 def test_every_view_has_a_command_that_a_shell_runs(key: str, desk: DeskBench) -> None:
     if desk.desk.missing.get(key):
         pytest.skip(desk.desk.missing[key])

@@ -83,6 +83,7 @@ def test_enter_goes_to_findings_in_turn() -> None:
     assert "whatif" in led
 
 
+@pytest.mark.slow
 def test_a_tensor_that_is_fetched_again_leads_to_its_line(tmp_path: Path) -> None:
     path = tmp_path / "slow.msgpack"
     run_bench("slow_refetched", params={"blocks": 4, "n": 128}, trace=path)
