@@ -26,6 +26,8 @@ from kernbench.trace import Trace
 
 # It begins where a word does: else a long word is gone through from each letter on.
 _LINE = re.compile(r"(?<![^\s'\"(),])[^\s'\"(),]+?\.py:\d+")
+_OP = re.compile(r"\bop (\d{1,18}) \(([^\s()]{1,200}) on ([^\s()]{1,200})\)")
+"""An op that an error of Phase 2 names, as ``DataExecutor`` does."""
 _UNKNOWN = "?"
 _DEPTH = 32
 """Ops deep that the chain of an element is followed."""
@@ -72,11 +74,22 @@ def _ended_with(index: Index) -> list[Finding]:
             for line, times in senders.items()
         )
         lines = (*lines, *senders)
-    last = index.ops.last
-    ops = (last,) if last >= 0 else ()
+    at = _op_named(index, error)
+    ops = (at,) if at >= 0 else ()
     if not lines and ops:
-        lines = _known(index.ops.row(last).site)
+        lines = _known(index.ops.row(at).site)
     return [Finding("wrong", title, ops, lines, evidence, command(index.trace, "info"))]
+
+
+def _op_named(index: Index, error: str) -> int:
+    """The op that an error is about, or else the last one; -1 if there is none."""
+    for number, name, component in _OP.findall(error):
+        op = int(number)
+        if op < len(index.ops):
+            row = index.ops.row(op)
+            if (row.name, row.component) == (name, component):
+                return op
+    return index.ops.last
 
 
 def _sending_lines(trace: Trace) -> dict[str, int]:

@@ -307,6 +307,39 @@ def test_of_a_helper_the_line_that_did_not_call_it_is_named(diagnosed):
     assert "ran 0 times on sip0.cube0.pe2, and 1 time on 3 other PEs" in odd["title"]
 
 
+def test_an_error_about_an_op_leads_to_that_op_and_its_line(diagnosed):
+    """It is raised once all has been simulated: stores came after that op."""
+    first, *_ = diagnosed(GATHER)
+    error = "UsageError: op 18 (gather on sip0.cube0.pe2.pe_math): gather has indices"
+    assert error in first["title"]
+    assert first["ops"] == [18]
+    assert first["lines"] == [line_of("# out of it")]
+
+
+GATHER = """
+import numpy as np
+from kernbench.benches import bench
+from kernbench.runtime_api import DPPolicy
+
+def kernel(x_ptr, at_ptr, y_ptr, tl):
+    rows, _ = tl.own(x_ptr)
+    mine = slice(rows.start, rows.stop)
+    x = tl.load(x_ptr[mine])
+    at = tl.load(at_ptr[mine])
+    y = tl.gather(x, at, 0)  # out of it
+    tl.store(y_ptr[mine], y)
+
+@bench(name="pick", description="")
+def run(torch):
+    dp = DPPolicy(num_cubes=1, num_pes=4, pe="row_wise")
+    at = np.zeros((32, 4), np.int32)
+    at[16:24] = 9
+    x = torch.zeros((32, 4), "f32", dp, name="x")
+    y = torch.empty((32, 4), "f32", dp, name="y")
+    torch.launch("kernel", kernel, x, torch.tensor(at, "i32", dp, name="at"), y)
+"""
+
+
 TALK = """
 from kernbench.ccl.install import install_ipcq
 from kernbench.benches import bench
