@@ -1,4 +1,4 @@
-"""Which cases of a test run on every change, and which in CI alone."""
+"""Which cases of a test run on every change, which in CI, and which with the soak."""
 
 from __future__ import annotations
 
@@ -15,6 +15,18 @@ def first_fast(values: Iterable[Any], fast: int = 1) -> list[Any]:
     every = list(values)
     others = [pytest.param(value, marks=pytest.mark.slow) for value in every[fast:]]
     return [*every[:fast], *others]
+
+
+def some_in_ci(values: Iterable[Any], count: int) -> list[Any]:
+    """Cases for ``parametrize`` of a slow test: ``count`` of them, spread evenly, run
+    in CI, all others with the soak.
+    """
+    every = list(values)
+    kept = {len(every) * turn // count for turn in range(count)}
+    return [
+        value if place in kept else pytest.param(value, marks=pytest.mark.soak)
+        for place, value in enumerate(every)
+    ]
 
 
 def for_all(

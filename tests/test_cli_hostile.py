@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from hostile import HOSTILE, HOSTILE_NAME, WORDS, harm_in, harm_on_terminal, hostile
-from pace import first_fast
+from pace import first_fast, some_in_ci
 
 from kernbench.cli import main
 from kernbench.replay.answers import Source
@@ -243,7 +243,7 @@ SHARE = re.compile(rb"\r([a-z-]+ \d+%)?\x1b\[K\r?")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some_in_ci(NAMES, 15))
 def test_a_terminal_is_shown_text_only(trace, name, tmp_path) -> None:
     file = trace / "most.msgpack"
     args = arguments_of(name, file)

@@ -14,6 +14,7 @@ import msgpack
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pace import first_fast
 from recordings import record_all, touch
 
 from kernbench.errors import TraceFormatError
@@ -58,14 +59,14 @@ def assert_survived(found, count):
     assert min(ends) > count // 200  # it reaches every kind of end
 
 
-@pytest.mark.parametrize("count", [10, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", first_fast([10, 300]))
 def test_broken_files_open_or_are_refused(folder, count):
     assert_survived(fuzzed(folder, 0, count), count)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("first", range(1000, 10_000, 1000))
-def test_nine_thousand_more_broken_files_open_or_are_refused(folder, first):
+@pytest.mark.parametrize("first", range(0, 10_000, 1000))
+def test_ten_thousand_broken_files_open_or_are_refused(folder, first):
     assert_survived(fuzzed(folder, first, 1000), 1000)
 
 
@@ -95,9 +96,9 @@ def varied(tmp_path_factory):
 
 @pytest.mark.slow
 def test_every_command_answers_about_values_that_cannot_be(varied):
-    found = fuzzed(varied, 0, 100, "values")
+    found = fuzzed(varied, 0, 50, "values")
     assert found["failures"] == []
-    assert found["seen"]["opened"] + found["seen"]["damaged"] > 90
+    assert found["seen"]["opened"] + found["seen"]["damaged"] > 45
 
 
 @pytest.mark.soak

@@ -11,7 +11,7 @@ import pytest
 from hostile import HOSTILE, HOSTILE_NAME, WORDS, harm_in, harm_on_terminal, hostile
 from hypothesis import given
 from hypothesis import strategies as st
-from pace import first_fast
+from pace import some_in_ci
 from pilots import ask, piloted, settled
 from rich.cells import cell_len
 from terminals import ROOT, opened, program_of
@@ -102,8 +102,11 @@ def keys_of_everything() -> list[str]:
     return keys
 
 
+SIZES = [(120, 40), (80, 24), (200, 50), (40, 10)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("size", first_fast([(120, 40), (80, 24), (200, 50), (40, 10)]))
+@pytest.mark.parametrize("size", some_in_ci(SIZES, 2))
 def test_the_terminal_gets_text_and_our_own_sequences(trace, size, tmp_path) -> None:
     with opened(trace, state=tmp_path / "state", size=size) as terminal:
         terminal.until("op ")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pace import some_in_ci
 from pilots import active_of, pane_of, piloted, run, settled
 from textual.geometry import Region, Size
 
@@ -164,7 +165,7 @@ def blank_share(app: KernbenchApp) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
-@pytest.mark.parametrize("trace", TRACES)
+@pytest.mark.parametrize("trace", some_in_ci(TRACES, 3))
 async def test_no_more_than_a_tenth_of_the_screen_is_empty(
     trace, size, monkeypatch
 ) -> None:

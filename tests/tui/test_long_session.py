@@ -139,7 +139,7 @@ async def test_nothing_ends_a_session(name, trace_path, as_text_of) -> None:
 
 
 COUNTS = [
-    pytest.param(200, marks=pytest.mark.slow),
+    pytest.param(100, marks=pytest.mark.slow),
     pytest.param(2000, marks=pytest.mark.soak),
 ]
 

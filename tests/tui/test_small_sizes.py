@@ -8,7 +8,7 @@ import pytest
 from desks import DeskBench
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pace import first_fast
+from pace import first_fast, some_in_ci
 from pilots import piloted, still
 from terminals import opened
 
@@ -109,7 +109,7 @@ async def test_every_key_does_no_harm_on_a_small_screen(session, size) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", SCREENS)
+@pytest.mark.parametrize("size", some_in_ci(SCREENS, 2))
 @pytest.mark.parametrize("picks", [True, False], ids=["picker", "trace"])
 def test_a_small_terminal_is_drawn_on(trace_path, tmp_path, size, picks) -> None:
     with opened(*[] if picks else [trace_path], state=tmp_path, size=size) as terminal:
