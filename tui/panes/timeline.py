@@ -85,6 +85,10 @@ LONG_OPS = 50_000
 """A trace of more ops than this is long. Its window is summarised while no key comes,
 since indexing row after row would take seconds.
 """
+QUICK_OPS = 2_000_000
+"""Rows of traffic out of view are asked for in a trace of at most so many ops. In a
+longer one they would be computed on and on between keys, and hold these up.
+"""
 _ROWS_ABOVE = 2
 """Rows above the cursor's group, which is as high as that of others."""
 _LEAST_LABEL = 16
@@ -500,7 +504,8 @@ class TimelinePane(BasePane[TimelineState]):
         Of a long trace that is a summary of the window: after that no other row of it
         has to be indexed. Then, or of any other trace at once, it is an index of the
         rows in view: after that no other window of them takes long. Last come the rows
-        of many components, in view or not: they take long when they are first seen.
+        of many components that carry bytes, in view or not, see ``QUICK_OPS``: they
+        take long when they are first seen.
         """
         table = self._table(state, frame, answers)
         if table is None:
@@ -510,8 +515,10 @@ class TimelinePane(BasePane[TimelineState]):
         if self._is_long and answers.known(window) is None:
             return (window,)
         rows = self._op_keys(state, frame, table)
-        large = [branch.traffic for branch in table.shown if len(branch.traffic) > 1]
-        traffic = [_ask_carried((row,), axis) for row in large]
+        traffic: list[Query] = []
+        if len(self._index.ops) <= QUICK_OPS:
+            large = [row.traffic for row in table.shown if len(row.traffic) > 1]
+            traffic = [_ask_carried((row,), axis) for row in large]
         if self._is_long:
             whole = self._ask_whole(state, frame)
             return (INDEXED_ROWS.ask(rows=rows), whole, TRAFFIC.ask(), *traffic)

@@ -784,6 +784,16 @@ def test_a_large_traffic_row_is_computed_at_rest_before_it_is_seen(
     assert large <= before
 
 
+def test_of_a_very_long_trace_no_traffic_is_computed_out_of_view(
+    many_cubes, monkeypatch
+):
+    monkeypatch.setattr("tui.panes.timeline.QUICK_OPS", len(many_cubes.ops) - 1)
+    bench = timeline(many_cubes, 40, 120, 8)
+    assert not carried_in_view(bench)
+    bench.rest()
+    assert TRAFFIC_CELLS.name not in {query.command for query in bench.answers.asked}
+
+
 def carried_in_view(bench: PaneBench) -> set[Query]:
     """What is asked about the rows of traffic that are in view."""
     queries = bench.pane.queries(bench.state, bench.frame, bench.answers)
