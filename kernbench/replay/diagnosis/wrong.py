@@ -173,6 +173,12 @@ def _outputs(index: Index, progress: Progress) -> list[Finding]:
         check = command(index.trace, "verify")
         return [Finding("unchecked", title, (), (), (), check)]
     report = index.outputs.verify(stage(progress, 0.0, 0.3), to_end=not is_long)
+    if not report.rows and count:
+        title = (
+            "no output was checked: the bench does not say what any of them is to be; "
+            "torch.expect(tensor, array) does"
+        )
+        return [Finding("unchecked", title, (), (), (), command(index.trace, "verify"))]
     failing = [out for out in report.rows if not out.row.ok]
     found: list[Finding] = []
     if failing:

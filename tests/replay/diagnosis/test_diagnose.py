@@ -316,6 +316,12 @@ def test_an_error_about_an_op_leads_to_that_op_and_its_line(diagnosed):
     assert first["lines"] == [line_of("# out of it")]
 
 
+def test_a_run_that_expects_nothing_is_said_to_be_unchecked(diagnosed):
+    *_, last = diagnosed(GATHER.replace("= 9", "= 7"))
+    assert last["kind"] == "unchecked"
+    assert last["title"].startswith("no output was checked")
+
+
 GATHER = """
 import numpy as np
 from kernbench.benches import bench
