@@ -76,7 +76,7 @@ _UNSURE_FIELDS = (
     *("cube.hbm.channels", "cube.hbm.interleave_bytes"),
     *("cube.hbm.ranks", "cube.hbm.banks", "cube.hbm.bank_groups"),
     *("cube.hbm.queue", "cube.hbm.bank_queue", "cube.hbm.write_buffer"),
-    *("pe.gemm.rows", "pe.gemm.cols"),
+    *("pe.gemm.rows", "pe.gemm.cols", "pe.tcm.size_kib"),
     *("pe.dma.outstanding", "pe.dma.burst_bytes"),
 )
 """What changes structure or order: array rows and columns, tile, window, outstanding,

@@ -632,7 +632,7 @@ def _gain_rows(profile: CausalProfile, width: int, glyphs: Glyphs) -> list[_Row]
     any_proved = any(gain.proved_ns is not None for gain in profile.gains)
     bars = []
     for gain in profile.gains:
-        sure = "sure" if gain.sure else "unsure"
+        sure = "sure" if gain.sure and not gain.is_refuted else "unsure"
         text = f"{time_text(gain.saved_ns)} {gain.how:<4} {sure:<6}"
         if any_proved:
             text += f" {_proved_text(gain):<14}"

@@ -352,7 +352,7 @@ class OutputIndex:
             after = expected.due[row.tensor]
             rows.append(OutputRow(op + 1 >= after, after, row))
         ok = all(out.row.ok for out in rows if out.due)
-        return Outputs(op, ok, tuple(rows), self._why_none())
+        return Outputs(op, ok, tuple(rows), "" if rows else self._why_none())
 
     def _why_none(self) -> str:
         """Why a bench would have stated no expected outputs."""

@@ -73,7 +73,7 @@ def _ended_with(index: Index) -> list[Finding]:
             f"{line} sends, and ran {count_text(times, 'time')}"
             for line, times in senders.items()
         )
-        lines = (*lines, *senders)
+        lines = tuple(dict.fromkeys((*lines, *senders)))
     at = _op_named(index, error)
     ops = (at,) if at >= 0 else ()
     if not lines and ops:
@@ -194,6 +194,8 @@ def _divergence(index: Index, progress: Progress) -> list[Finding]:
     """The op that is off by more than rounding; else where an output went wrong."""
     diff: OpDiff | None = index.diffs.first_divergence(stage(progress, 0.0, 0.5))
     title = "is off by more than rounding"
+    if diff is not None and diff.check is not None and diff.check.overflows:
+        title = "overflows: of what is finite rounding makes infinity"
     if diff is None:
         diff = index.departures.first(stage(progress, 0.5, 1.0))
         title = ""

@@ -17,6 +17,9 @@ a kernel.
 How = Literal["2x", "free"]
 """How much faster: it takes half of its time, or none."""
 
+REFUTES = 0.01
+"""By which share of the time that a re-run took a prediction may be off it."""
+
 _LAUNCHES = 20
 _GAINS = 30
 """So many launches, and so many gains, are shown in the text."""
@@ -58,7 +61,7 @@ class Prediction:
         lines += wrapped(end, width, 2)
         if self.proved_ns is not None:
             lines += wrapped(self._proof(self.proved_ns), width, 2)
-        lines += wrapped(_certainty(self.sure, self.why), width, 2)
+        lines += wrapped(self._certainty(), width, 2)
         if self.launches:
             lines += table(self._rows(), self._columns(), width=width)
         left_out = len(self.launches) - _LAUNCHES
@@ -71,6 +74,21 @@ class Prediction:
         proved = f"re-run: it ends at {_change_text(self.end_ns, proved_ns)}"
         error = _error_text(self.predicted_ns, proved_ns)
         return f"{proved}; the prediction is {error}"
+
+    def _certainty(self) -> str:
+        """How sure it is, and why it is not, or why nothing changes; of one that was
+        called sure, whether a re-run has refuted that.
+        """
+        told = [(self.predicted_ns, self.proved_ns)]
+        real = {change.launch: change.predicted_ns for change in self.proved_launches}
+        told += [(one.predicted_ns, real.get(one.launch)) for one in self.launches]
+        if self.sure and any(_is_refuted(*one) for one in told):
+            return (
+                "it was called sure, and the re-run refutes it: what is proved holds, "
+                "and other predictions about this run may be wrong, too"
+            )
+        word = "sure" if self.sure else "unsure"
+        return f"{word}: {self.why}" if self.why else word
 
     def _columns(self) -> str:
         if self.proved_launches:
@@ -89,7 +107,10 @@ class Prediction:
                     recorded=time_text(launch.recorded_ns),
                     predicted=time_text(launch.predicted_ns),
                     proved="" if real is None else time_text(real),
-                    change=_share_text(launch.recorded_ns, launch.predicted_ns),
+                    change=_share_text(
+                        launch.recorded_ns,
+                        launch.predicted_ns if real is None else real,
+                    ),
                     kernel=launch.kernel,
                 )
             )
@@ -132,6 +153,11 @@ class Gain:
     def saved_ns(self) -> float:
         """How much sooner the run would end; negative: later."""
         return self.end_ns - self.predicted_ns
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether a re-run ended at another time."""
+        return _is_refuted(self.predicted_ns, self.proved_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +202,7 @@ class CausalProfile:
                     sooner=time_text(gain.saved_ns),
                     share=_share_text(gain.end_ns, gain.predicted_ns),
                     proved=proved,
-                    sure="yes" if gain.sure else "no",
+                    sure="yes" if gain.sure and not gain.is_refuted else "no",
                     how=gain.how,
                     what=what,
                 )
@@ -196,10 +222,11 @@ class _GainRow:
     what: str
 
 
-def _certainty(sure: bool, why: str) -> str:
-    """How sure a prediction is, and why it is not, or why nothing changes."""
-    word = "sure" if sure else "unsure"
-    return f"{word}: {why}" if why else word
+def _is_refuted(predicted_ns: float, proved_ns: float | None) -> bool:
+    """Whether a re-run took another time than was predicted, beyond ``REFUTES``."""
+    if proved_ns is None:
+        return False
+    return abs(predicted_ns - proved_ns) > REFUTES * proved_ns
 
 
 def _change_text(before_ns: float, after_ns: float) -> str:

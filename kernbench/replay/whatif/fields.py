@@ -30,6 +30,8 @@ _UNSURE = {
     "system.sips.count": _STRUCTURE,
     "sip.cube_mesh": _STRUCTURE,
     "sip.io.count": _STRUCTURE,
+    "system.sips.topology": "changes the way of collectives, which is the program",
+    "pe.tcm.size_kib": "changes the tiles of a composite that gives none",
     "cube.pes": _STRUCTURE,
     "cube.size_mm": "changes the lengths of wires, and may change routes",
     "cube.mesh": _STRUCTURE,
@@ -60,11 +62,9 @@ _UNSURE = {
 """By field, or by the section that it is in, why no prediction is sure of it."""
 
 _IDLE = {
-    "system.sips.topology": "it says what collectives assume, and changes no link",
     "cube.pe_layout": "there is one layout only",
     "cube.memory_map.hbm_total_gb": f"it is a size, and {_NO_TIME}",
     "cube.sram.size_mib": f"it is a size, and {_NO_TIME}",
-    "pe.tcm.size_kib": f"it is a size, and {_NO_TIME} as long as all fits",
     "energy": f"it is what things cost, and {_NO_TIME}",
 }
 """By field or section, why time does not depend on it."""

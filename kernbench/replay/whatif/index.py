@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from kernbench.common.arrays import Floats
+from kernbench.common.arrays import Array, Floats
 from kernbench.common.exact_time import SAME_NS, TICK_NS
 from kernbench.common.progress import (
     Progress,
@@ -32,7 +32,15 @@ from kernbench.replay.whatif.answers import (
     Prediction,
 )
 from kernbench.replay.whatif.bounds import longest_path
-from kernbench.replay.whatif.certainty import Queues, collides
+from kernbench.replay.whatif.certainty import (
+    CROWDED_SHARE,
+    LEAST_SHARE,
+    Queues,
+    collides,
+    crowding,
+    served_on,
+    waits_for_credit,
+)
 from kernbench.replay.whatif.fields import (
     Change,
     all_fields,
@@ -70,6 +78,25 @@ _OTHER_ORDER = (
     "another distance from it"
 )
 
+_OTHER_TURNS = "links or controllers of HBM would serve in another order than they did"
+
+_CROWDED = (
+    "a link or a controller of HBM would be asked for more at once than it can do"
+)
+
+_MET_OTHERWISE = (
+    "transactions would meet otherwise at a controller of HBM, and may find other rows "
+    "open"
+)
+
+_CREDITS = (
+    "messages waited for free slots of a ring, and others may wait for others then"
+)
+
+_NEVER_ENDED = (
+    "the run ended within a launch, so when it would have ended cannot be told"
+)
+
 _NO_LINE = (
     "past it the end does not come later by as much as the op does, since others are "
     "served in another order"
@@ -101,15 +128,19 @@ class _Known(NamedTuple):
     levels: Levels
     queues: Queues
     weight: Floats
+    machine: Machine
+    has_credits: bool
+    has_no_end: bool
 
 
 class _Scenario(NamedTuple):
-    """One thing that is faster: the weights by class, and the line that is."""
+    """One thing that is faster: the machine, its weights by class, and the line."""
 
     what: str
     is_line: bool
     how: How
     change: str
+    machine: Machine
     weight: Floats
     line: int
     factor: float
@@ -141,8 +172,8 @@ class WhatIfIndex:
         parsed = tuple(parse_change(text) for text in changes)
         known = self._made(stage(progress, 0.0, 0.7))
         spec = with_changes(known.spec, parsed)
-        find = partial(self._weight, known, spec, parsed)
-        weight = computed_beside(find, progress, 0.7)
+        find = partial(self._changed, known, spec, parsed)
+        machine, weight = computed_beside(find, progress, 0.7)
         one = _alone(weight)
         times = known.levels.walk(one, stage(progress, 0.7, 0.85))
         launches = self._launches(known, times[:, 0])
@@ -151,9 +182,11 @@ class WhatIfIndex:
             launch.recorded_ns == launch.predicted_ns for launch in launches
         )
         why = _unsure_by_nature(parsed)
+        if not why and known.has_no_end and not is_same:
+            why = _NEVER_ENDED
         if not why:
             rest = stage(progress, 0.85, 1.0)
-            why = self._order_changes(known, times[:, 0], one, rest)
+            why = self._order_changes(known, times[:, 0], one, machine, rest)
         return Prediction(
             changed=tuple(changes),
             end_ns=self._trace.end_ns,
@@ -212,12 +245,12 @@ class WhatIfIndex:
         def is_sure() -> bool:
             """Whether all are served in the same order, though the op is late."""
             queues = known.queues
-            if len(queues.overtaken(times, known.weight)):
+            if known.has_credits or len(queues.overtaken(times, known.weight)):
                 return False
             if collides(graph, times[known.levels.place]):
                 return False
             row_ns = DramTimes(known.spec.cube.hbm).row
-            return not queues.meets_otherwise(times, known.weight, row_ns)
+            return not queues.met_otherwise(times, known.weight, row_ns)
 
         if computed_beside(is_sure, progress, 0.9):
             return Slack(ns, True, "")
@@ -279,21 +312,32 @@ class WhatIfIndex:
             queues = computed_beside(find, progress, 1.0)
             changed = ChangedLinks(trace, spec)
             self._known = _Known(
-                spec, ways, links, changed, graph, levels, queues, recorded
+                spec=spec,
+                ways=ways,
+                links=links,
+                changed_links=changed,
+                graph=graph,
+                levels=levels,
+                queues=queues,
+                weight=recorded,
+                machine=machine,
+                has_credits=waits_for_credit(trace),
+                has_no_end=_ended_within_a_launch(trace),
             )
         return self._known
 
-    def _weight(
+    def _changed(
         self, known: _Known, spec: TopologySpec, changes: tuple[Change, ...]
-    ) -> Floats:
-        """The weights with the numbers of ``spec``, which has some changes.
+    ) -> tuple[Machine, Floats]:
+        """The machine ``spec``, which has some changes, and its weights.
 
         Those that were recorded if that machine has other links.
         """
         links = self._links(known, spec, changes)
         if links is None:
-            return known.weight
-        return known.graph.table.on(Machine(known.ways, links, spec))
+            return known.machine, known.weight
+        machine = Machine(known.ways, links, spec)
+        return machine, known.graph.table.on(machine)
 
     def _links(
         self, known: _Known, spec: TopologySpec, changes: tuple[Change, ...]
@@ -336,24 +380,54 @@ class WhatIfIndex:
         return np.asarray(ends - starts)
 
     def _order_changes(
-        self, known: _Known, times: Floats, scenario: Scenarios, progress: Progress
+        self,
+        known: _Known,
+        times: Floats,
+        scenario: Scenarios,
+        machine: Machine,
+        progress: Progress,
     ) -> str:
         """Why the order in which was served makes times unsure; "" if it does not."""
         weight = scenario.weight[:, 0]
-        find = partial(known.queues.overtaken, times, weight)
-        overtaken = computed_beside(find, progress, 0.1)
-        if not len(overtaken):
-            return ""
+        overtaken, why = computed_beside(
+            lambda: self._contended(known, times, weight, machine), progress, 0.1
+        )
+        if why or not len(overtaken):
+            return why
         other = known.levels.walk(scenario, stage(progress, 0.2, 1.0), overtaken)[:, 0]
         spans = self._spans(known, times)
         sooner = spans - self._spans(known, other)
         most = float(np.max(sooner / np.maximum(spans, TICK_NS), initial=0.0))
         if most < _MUCH:
             return ""
-        return (
-            "links or controllers of HBM would serve in another order than they did; "
-            f"a launch may take up to {most:.1%} less than predicted"
-        )
+        return f"{_OTHER_TURNS}; a launch may take up to {most:.1%} less than predicted"
+
+    def _contended(
+        self, known: _Known, times: Floats, weight: Floats, machine: Machine
+    ) -> tuple[Array, str]:
+        """Who would wait for another that comes later (edges of the graph), and why
+        servers make times unsure without a further walk; "" if they do not.
+        """
+        queues = known.queues
+        overtaken = queues.overtaken(times, weight)
+        by_node = times[known.levels.place]
+        if np.array_equal(by_node, known.graph.times):
+            return overtaken, ""
+        if known.has_credits:
+            return overtaken, _CREDITS
+        spans = self._spans(known, times)
+        span = float(spans.mean()) if len(spans) else self._trace.end_ns
+        turns = weight[known.graph.weight[overtaken]]
+        if turns.max(initial=0.0) > LEAST_SHARE * span:
+            return overtaken, _OTHER_TURNS
+        row_ns = DramTimes(known.spec.cube.hbm).row
+        if queues.met_otherwise(times, weight, row_ns) > LEAST_SHARE * span:
+            return overtaken, _MET_OTHERWISE
+        nodes = len(self._trace.node_ids)
+        now = served_on(known.graph.served, nodes, known.machine, machine)
+        if crowding(known.graph, now, by_node) > CROWDED_SHARE * span:
+            return overtaken, _CROWDED
+        return overtaken, ""
 
     def _launches(self, known: _Known, times: Floats) -> tuple[LaunchChange, ...]:
         """How long each launch takes, in the order of their numbers."""
@@ -386,20 +460,23 @@ class WhatIfIndex:
                     continue
                 text = f"{field.path}={better!r}"
                 change = Change(field, better, text)
-                find = partial(self._weight_with, known, change)
-                weight = computed_beside(find, progress, number / len(fields))
+                find = partial(self._with, known, change)
+                machine, weight = computed_beside(find, progress, number / len(fields))
                 if not np.array_equal(weight, known.weight):
-                    yield _Scenario(field.path, False, how, text, weight, -1, 1.0)
+                    yield _Scenario(
+                        field.path, False, how, text, machine, weight, -1, 1.0
+                    )
         used = computed_beside(lambda: np.unique(known.graph.line), progress, 1.0)
         for line in used[used >= 0].tolist():
             what = known.graph.lines[line]
-            yield _Scenario(what, True, "2x", "", known.weight, line, 0.5)
-            yield _Scenario(what, True, "free", "", known.weight, line, 0.0)
+            same = known.machine, known.weight
+            yield _Scenario(what, True, "2x", "", *same, line, 0.5)
+            yield _Scenario(what, True, "free", "", *same, line, 0.0)
 
-    def _weight_with(self, known: _Known, change: Change) -> Floats:
-        """The weights of the machine with one field changed."""
+    def _with(self, known: _Known, change: Change) -> tuple[Machine, Floats]:
+        """The machine with one field changed, and its weights."""
         spec = with_changes(known.spec, (change,))
-        return self._weight(known, spec, (change,))
+        return self._changed(known, spec, (change,))
 
     def _gains(
         self, known: _Known, some: list[_Scenario], progress: Progress
@@ -418,9 +495,12 @@ class WhatIfIndex:
             if self._trace.end_ns - end < _LEAST_NS:
                 continue
             why = _NO_PROOF
-            if not scenario.is_line:
+            if not scenario.is_line and known.has_no_end:
+                why = _NEVER_ENDED
+            elif not scenario.is_line:
                 alone = _alone(scenario.weight)
-                why = self._order_changes(known, times[:, number], alone, rest)
+                mine = times[:, number]
+                why = self._order_changes(known, mine, alone, scenario.machine, rest)
             yield Gain(
                 what=scenario.what,
                 kind="line" if scenario.is_line else "field",
@@ -448,6 +528,13 @@ def _refuse_parts(trace: Trace) -> None:
             "the recording of this trace was cut off, so when its run would have ended "
             "cannot be told; record it again"
         )
+
+
+def _ended_within_a_launch(trace: Trace) -> bool:
+    """Whether kernels ran of a launch that never ended: an error ended the run."""
+    ran = trace.commands.launch[:]
+    ended = np.array([launch.launch for launch in trace.launches], np.int64)
+    return bool((~np.isin(ran[ran >= 0], ended)).any())
 
 
 def _alone(weight: Floats) -> Scenarios:

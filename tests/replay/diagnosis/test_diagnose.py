@@ -316,6 +316,13 @@ def test_an_error_about_an_op_leads_to_that_op_and_its_line(diagnosed):
     assert first["lines"] == [line_of("# out of it")]
 
 
+def test_a_pe_that_loads_once_is_not_told_to_load_ahead(diagnosed):
+    once = GATHER.replace("    at = tl.load(at_ptr[mine])\n", "").replace(
+        "tl.gather(x, at, 0)", "tl.exp(tl.exp(tl.exp(x)))"
+    )
+    assert "double-buffering" not in str(diagnosed(once))
+
+
 def test_a_run_that_expects_nothing_is_said_to_be_unchecked(diagnosed):
     *_, last = diagnosed(GATHER.replace("= 9", "= 7"))
     assert last["kind"] == "unchecked"

@@ -57,15 +57,34 @@ def test_a_prediction_says_both_ends_and_every_launch():
 def test_a_proof_stands_beside_what_was_predicted():
     proved = replace(
         PREDICTION,
-        proved_ns=6000.0,
-        proved_launches=(LaunchChange(0, "matmul", 600.0, 440.0),),
+        proved_ns=6110.0,
+        proved_launches=(LaunchChange(0, "matmul", 600.0, 449.0),),
     )
     assert as_text(proved, 80).splitlines()[2:] == [
-        "re-run: it ends at 8.492us -> 6.000us, -29.3%; the prediction is +2.00% off",
+        "re-run: it ends at 8.492us -> 6.110us, -28.0%; the prediction is +0.16% off",
         "sure",
         "launch recorded predicted   proved change kernel",
-        "     0 600.00ns  450.00ns 440.00ns -25.0% matmul",
+        "     0 600.00ns  450.00ns 449.00ns -25.2% matmul",
     ]
+
+
+@pytest.mark.parametrize(("end", "launch"), [(6000.0, 450.0), (6120.0, 440.0)])
+def test_a_sure_prediction_that_a_re_run_refutes_says_so(end, launch):
+    proved = replace(
+        PREDICTION,
+        proved_ns=end,
+        proved_launches=(LaunchChange(0, "matmul", 600.0, launch),),
+    )
+    text = " ".join(as_text(proved, 80).split())
+    assert "it was called sure, and the re-run refutes it" in text
+
+
+def test_a_sure_gain_that_a_re_run_refutes_is_sure_no_more():
+    assert not GAIN.is_refuted
+    assert not replace(GAIN, proved_ns=8210.0).is_refuted
+    refuted = replace(GAIN, proved_ns=8400.0)
+    assert refuted.is_refuted
+    assert " no " in as_text(CausalProfile(8492.0, (refuted,)), 80)
 
 
 def test_a_prediction_that_came_true_says_so():

@@ -64,9 +64,7 @@ def test_a_value_that_no_machine_has_is_refused():
         with_changes(TopologySpec(), (parse_change("lanes=1.5"),))
 
 
-@pytest.mark.parametrize(
-    "text", ["energy.tcm_pj_byte=9", "size_kib=4096", "sips.topology=torus_2d"]
-)
+@pytest.mark.parametrize("text", ["energy.tcm_pj_byte=9", "sram.size_mib=64"])
 def test_a_field_without_time_changes_nothing_and_says_why(index, text):
     answer = index.predict((text,))
     assert answer.predicted_ns == answer.end_ns
