@@ -10,7 +10,7 @@ from math import inf
 import numpy as np
 
 from kernbench.common.arrays import Array, Bools, Floats, as_f64
-from kernbench.common.dtypes import Tolerance, is_float, name_of
+from kernbench.common.dtypes import Tolerance, is_float, name_of, np_dtype
 from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.errors import MemoryStoreError, VerificationError
 from kernbench.sim_engine.memory_store import MemoryStore
@@ -195,19 +195,62 @@ def missing(name: str, e: Expectation, note: str) -> VerifyRow:
     )
 
 
+def judge_part(name: str, e: Expectation, values: Array, written: Bools) -> VerifyRow:
+    """The row of an expectation of which some bytes were never ``written``.
+
+    ``values`` are its bytes. An element of which any is missing is bad. The first bad
+    one is one that was written, if there is such a one: there an op made a mistake.
+    """
+    dtype = np_dtype(e.dtype)
+    actual = np.ascontiguousarray(values).view(dtype).reshape(e.array.shape).copy()
+    is_whole = written.reshape(-1, dtype.itemsize).all(axis=1)
+    lost: Bools = np.asarray(~is_whole.reshape(e.array.shape))
+    with np.errstate(all="ignore"):
+        actual[lost] = e.array[lost].astype(dtype)
+        wanted = np.where(lost, actual, e.array)
+    row = compare(actual, wanted, e.tolerance, name, e.tensor, e.origin)
+    count = int(lost.sum())
+    return replace(
+        row,
+        ok=False,
+        mismatches=row.mismatches + count,
+        first_bad=row.first_bad or first_index(lost, e.origin),
+        note=f"{count:,} of the {row.elements:,} elements were never written",
+    )
+
+
+def _bytes_of(e: Expectation, store: MemoryStore) -> tuple[Array, Bools]:
+    """The bytes that an expectation is about, and which of them were ever written."""
+    nbytes = e.array.size * np_dtype(e.dtype).itemsize
+    values = np.zeros(nbytes, np.uint8)
+    written = np.zeros(nbytes, np.bool_)
+    for addr, extent in store.extents(e.space):
+        data = np.ascontiguousarray(extent).reshape(-1).view(np.uint8)
+        low = max(addr, e.addr)
+        high = min(addr + len(data), e.addr + nbytes)
+        if low < high:
+            values[low - e.addr : high - e.addr] = data[low - addr : high - addr]
+            written[low - e.addr : high - e.addr] = True
+    return values, written
+
+
 def judge(
     name: str, e: Expectation, store: MemoryStore, progress: Progress = no_progress
 ) -> VerifyRow:
     """The row of one expectation against ``store``.
 
-    Bytes never written make it not ok. ``progress(1.0)`` is called while it takes long.
+    Bytes never written make it not ok; see ``judge_part`` if others were. As long as it
+    takes ``progress(1.0)`` is called.
     """
 
     def judged() -> VerifyRow:
         try:
             actual = store.view(e.space, e.addr, e.array.shape, e.dtype)
         except MemoryStoreError as error:
-            return missing(name, e, str(error))
+            values, written = _bytes_of(e, store)
+            if not written.any():
+                return missing(name, e, str(error))
+            return judge_part(name, e, values, written)
         return compare(actual, e.array, e.tolerance, name, e.tensor, e.origin)
 
     if e.array.size < _LONG:

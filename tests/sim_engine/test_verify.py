@@ -196,6 +196,23 @@ def test_the_table_is_aligned_and_fits_100_columns():
     assert "never written" in " ".join(lines[4:])
 
 
+@pytest.mark.parametrize("wrong", [(), (5,), (1, 5)])
+def test_of_what_was_written_in_part_all_the_rest_is_bad(wrong):
+    """The first bad element is one that somebody wrote, if there is one."""
+    reference = np.arange(8.0).reshape(2, 4)
+    data = reference.reshape(-1).astype(np.float32)
+    data[list(wrong)] += 1
+    store = MemoryStore()
+    store.write("hbm", 0, data[:2])
+    store.write("hbm", 16, data[4:])
+    expected = Expectation("hbm", 0, reference, "f32", EXACT, 0, "y", 1, (10, 0))
+    row = judge("y.1", expected, store)
+    assert not row.ok
+    assert row.mismatches == 2 + len(wrong)
+    assert row.first_bad == {(): (10, 2), (5,): (11, 1), (1, 5): (10, 1)}[wrong]
+    assert row.note == "2 of the 8 elements were never written"
+
+
 def test_the_table_never_calls_an_error_small_that_is_not_finite():
     row = compare(of([1, math.inf, math.nan]), of([1, 2, 3]), EXACT, "c")
     (line,) = VerifyReport((row,)).as_text().splitlines()[1:]

@@ -37,6 +37,7 @@ from kernbench.sim_engine.verify import (
     VerifyRow,
     compare,
     judge,
+    judge_part,
     missing,
 )
 from kernbench.trace import Trace
@@ -213,6 +214,10 @@ class OutputIndex:
     ) -> VerifyRow:
         """The row of a shard after so many steps."""
         unwritten = self._history.unwritten(steps, *shard.place, progress)
+        is_due = steps >= shard.expected.after
+        if is_due and 0 < unwritten < shard.nbytes:
+            contents = self._history.read(steps, *shard.place, progress)
+            return judge_part(name, shard.expected, *contents)
         if unwritten:
             note = f"{unwritten:,} of its {shard.nbytes:,} bytes are not written yet"
             return missing(name, shard.expected, note)

@@ -316,6 +316,34 @@ def test_an_error_about_an_op_leads_to_that_op_and_its_line(diagnosed):
     assert first["lines"] == [line_of("# out of it")]
 
 
+def test_an_output_that_is_written_in_part_leads_to_what_was_written_wrongly(diagnosed):
+    """The last row stays unwritten; the lines behind that are those of the others."""
+    first, *_ = diagnosed(SHIFTED)
+    assert first["title"].startswith("y: 32 of 128 elements are wrong, the first y[6")
+    assert line_of("# beyond") in first["lines"]
+
+
+SHIFTED = """
+import numpy as np
+from kernbench.benches import bench
+from kernbench.runtime_api import DPPolicy
+
+def kernel(x, y, tl):
+    for i in range(6):
+        tl.store(y[i : i + 1, :], tl.load(x[i : i + 1, :]))
+    tl.store(y[6:7, :], tl.load(x[7:8, :]))  # beyond
+
+@bench(name="shifted", description="")
+def run(torch):
+    dp = DPPolicy(num_cubes=1, num_pes=1)
+    data = np.arange(128.0).reshape(8, 16)
+    x = torch.tensor(data, "f32", dp, name="x")
+    y = torch.empty((8, 16), "f32", dp, name="y")
+    torch.launch("kernel", kernel, x, y)
+    torch.expect(y, data)
+"""
+
+
 def test_a_pe_that_loads_once_is_not_told_to_load_ahead(diagnosed):
     once = GATHER.replace("    at = tl.load(at_ptr[mine])\n", "").replace(
         "tl.gather(x, at, 0)", "tl.exp(tl.exp(tl.exp(x)))"
