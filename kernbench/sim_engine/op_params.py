@@ -60,7 +60,11 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_axis(value: Any) -> bool:
-    return value is None or (isinstance(value, int) and abs(value) < _MOST_AXES)
+    if value is None:
+        return True
+    # True counts as 1 in Python, and is no axis for numpy.
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return is_number and abs(value) < _MOST_AXES
 
 
 def _is_array(value: Any) -> bool:

@@ -180,6 +180,14 @@ def test_nan_and_minus_zero_survive(tmp_path):
     assert math.copysign(1, got["b"]) == -1
 
 
+@pytest.mark.parametrize("axis", [True, 1.0, "0", 1 << 40])
+def test_what_numpy_takes_for_no_axis_is_none(axis):
+    check_params({"axis": -1})
+    check_params({"axis": None})
+    with pytest.raises(TraceFormatError, match="axis is"):
+        check_params({"axis": axis})
+
+
 def test_a_dataflow_that_there_is_not_is_damage():
     check_params({"dataflow": "os"})
     for wrong in ("rs", 1, None):
