@@ -91,7 +91,9 @@ async def go_through_all_panes(pilot: Any, as_text_of: Callable[[Any], str]) -> 
         await pilot.press("escape")
         await still(pilot)
         if app.screen is app.debugger and not app.debugger.awaited:
-            break
+            await settled(pilot)  # its page may be on its way, too
+            if app.screen is app.debugger:
+                break
     assert app.screen is app.debugger
     await pilot.press("ctrl+l")
     await still(pilot)
