@@ -260,15 +260,15 @@ class MemoryStore:
 
     def gap(self, space: str, addr: int, nbytes: int) -> int | None:
         """The first byte of [addr, addr + nbytes) that was never written, or None."""
-        for low, _, part in self._parts(space, addr, addr + nbytes):
+        for low, _, part in self.parts(space, addr, addr + nbytes):
             if part is None:
                 return low
         return None
 
-    def _parts(
+    def parts(
         self, space: str, low: int, high: int
     ) -> Iterator[tuple[int, int, Array | None]]:
-        """The parts of [low, high) in order: from, to, and the bytes.
+        """The parts of [low, high) in order: from, to, and the bytes, in any dtype.
 
         Of a part that was never written the bytes are None.
         """
@@ -289,7 +289,7 @@ class MemoryStore:
     def _bytes(self, space: str, addr: int, nbytes: int) -> Array:
         """The bytes of a range: in the dtype of their extent, as u8 if several."""
         found: list[Array] = []
-        for low, high, part in self._parts(space, addr, addr + nbytes):
+        for low, high, part in self.parts(space, addr, addr + nbytes):
             if part is None:
                 if self.fill is None:
                     raise self._missing(space, addr, nbytes, low)

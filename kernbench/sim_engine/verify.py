@@ -10,7 +10,7 @@ from math import inf
 import numpy as np
 
 from kernbench.common.arrays import Array, Bools, Floats, as_f64
-from kernbench.common.dtypes import Tolerance, is_float, name_of, np_dtype
+from kernbench.common.dtypes import Tolerance, is_float, name_of, nbytes_of, np_dtype
 from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.errors import MemoryStoreError, VerificationError
 from kernbench.sim_engine.memory_store import MemoryStore
@@ -221,16 +221,14 @@ def judge_part(name: str, e: Expectation, values: Array, written: Bools) -> Veri
 
 def _bytes_of(e: Expectation, store: MemoryStore) -> tuple[Array, Bools]:
     """The bytes that an expectation is about, and which of them were ever written."""
-    nbytes = e.array.size * np_dtype(e.dtype).itemsize
+    nbytes = nbytes_of(e.array.shape, e.dtype)
     values = np.zeros(nbytes, np.uint8)
     written = np.zeros(nbytes, np.bool_)
-    for addr, extent in store.extents(e.space):
-        data = np.ascontiguousarray(extent).reshape(-1).view(np.uint8)
-        low = max(addr, e.addr)
-        high = min(addr + len(data), e.addr + nbytes)
-        if low < high:
-            values[low - e.addr : high - e.addr] = data[low - addr : high - addr]
-            written[low - e.addr : high - e.addr] = True
+    for low, high, part in store.parts(e.space, e.addr, e.addr + nbytes):
+        if part is not None:
+            here = slice(low - e.addr, high - e.addr)
+            values[here] = part.reshape(-1).view(np.uint8)
+            written[here] = True
     return values, written
 
 

@@ -139,8 +139,9 @@ def crowding(graph: Graph, now: Served, times: Floats) -> float:
     """By how much more is asked of a server than it can do, ns, of the one with most.
 
     ``times`` are by node on the changed machine, ``now`` is who is served with what it
-    takes there. Who were served closer than that in the recording, as bursts of several
-    were taken in turns, may come as close again, as far as serving takes longer now.
+    takes there (``graph.served`` on the recorded one). Nothing in the graph keeps them
+    apart. Who were served closer than that in the recording, as bursts of several were
+    taken in turns, may come as close again, as far as serving takes longer now.
     """
     if not len(now.node):
         return 0.0
@@ -162,17 +163,3 @@ def waits_for_credit(trace: Trace) -> bool:
     held = waits.reason[:] == _CREDIT
     ns = float((waits.t1[:][held] - waits.t0[:][held]).sum())
     return ns > _CREDIT_SHARE * sum(x.t_end - x.t_start for x in trace.launches)
-
-
-def collides(graph: Graph, times: Floats) -> bool:
-    """Whether two come closer at a server than it can serve them, or in another order.
-
-    They did not in the recording, and nothing in the graph keeps them apart.
-    """
-    server, node, takes = graph.served
-    beside = np.diff(server) == 0
-    recorded = np.diff(graph.times[node])
-    now = np.diff(times[node])
-    least = np.minimum(recorded, takes[1:])
-    closer: Bools = beside & (now < least - SAME_NS)
-    return bool(closer.any())

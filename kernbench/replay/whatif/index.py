@@ -36,7 +36,6 @@ from kernbench.replay.whatif.certainty import (
     CROWDED_SHARE,
     LEAST_SHARE,
     Queues,
-    collides,
     crowding,
     served_on,
     waits_for_credit,
@@ -50,7 +49,7 @@ from kernbench.replay.whatif.fields import (
 )
 from kernbench.replay.whatif.graph import Graph, build_graph
 from kernbench.replay.whatif.links import ChangedLinks, LinkTimes, recorded_links
-from kernbench.replay.whatif.machine import DramTimes, Machine, Ways, ways_of
+from kernbench.replay.whatif.machine import Machine, Ways, ways_of
 from kernbench.replay.whatif.slack import STEP_NS, Slack, slacks, tried_out, uses_up
 from kernbench.replay.whatif.turns import Turns
 from kernbench.replay.whatif.walk import Late, Levels, Scenarios
@@ -247,9 +246,9 @@ class WhatIfIndex:
             queues = known.queues
             if known.has_credits or len(queues.overtaken(times, known.weight)):
                 return False
-            if collides(graph, times[known.levels.place]):
+            if crowding(graph, graph.served, times[known.levels.place]):
                 return False
-            row_ns = DramTimes(known.spec.cube.hbm).row
+            row_ns = known.machine.dram.row
             return not queues.met_otherwise(times, known.weight, row_ns)
 
         if computed_beside(is_sure, progress, 0.9):
@@ -267,7 +266,7 @@ class WhatIfIndex:
         end comes as much later as the op does once the slack is used up.
         """
         if self._turns is None:
-            machine = Machine(known.ways, known.links, known.spec)
+            machine = known.machine
             graph = known.graph
             make = partial(
                 Turns, self._trace, machine, graph, known.queues, known.weight
@@ -420,7 +419,7 @@ class WhatIfIndex:
         turns = weight[known.graph.weight[overtaken]]
         if turns.max(initial=0.0) > LEAST_SHARE * span:
             return overtaken, _OTHER_TURNS
-        row_ns = DramTimes(known.spec.cube.hbm).row
+        row_ns = known.machine.dram.row
         if queues.met_otherwise(times, weight, row_ns) > LEAST_SHARE * span:
             return overtaken, _MET_OTHERWISE
         nodes = len(self._trace.node_ids)
