@@ -90,10 +90,10 @@ async def go_through_all_panes(pilot: Any, as_text_of: Callable[[Any], str]) -> 
     for _ in range(20):  # an answer may still have been on its way
         await pilot.press("escape")
         await still(pilot)
-        if app.screen is app.debugger and not app.debugger.awaited:
-            await settled(pilot)  # its page may be on its way, too
-            if app.screen is app.debugger:
-                break
+        await until(pilot, lambda: not app.debugger.awaited)  # else its page comes
+        await settled(pilot)
+        if app.screen is app.debugger:
+            break
     assert app.screen is app.debugger
     await pilot.press("ctrl+l")
     await still(pilot)
