@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Array, Ints
+from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import TraceFormatError
 from kernbench.sim_engine.op_log import KIND_RANK
 from kernbench.trace.caching import cached_without_lock
@@ -241,7 +242,7 @@ class OpFrames:
         rows = self.row_here(columns["dep"][first:end])
         return rows[(rows >= 0) & (rows < row)]
 
-    def effects(self, row: int) -> Iterator[int]:
+    def effects(self, row: int, progress: Progress = no_progress) -> Iterator[int]:
         """The rows that waited for the op in ``row``, ascending.
 
         They are looked for frame by frame, so the first come at once.
@@ -249,6 +250,7 @@ class OpFrames:
         number, place = self.place_of(row)
         recorded = self.chunks[number].first_recorded + place
         for chunk in self.chunks[number:]:
+            progress(chunk.rows.start / self.chunks[-1].rows.stop)
             found = np.flatnonzero(chunk.columns["dep"] == recorded)
             if len(found):
                 ends = np.cumsum(chunk.columns["dep_n"])

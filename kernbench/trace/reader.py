@@ -20,6 +20,7 @@ import numpy as np
 from kernbench.common.arrays import Array
 from kernbench.common.dtypes import DTYPES, Tolerance
 from kernbench.common.messages import Transfer, Wait
+from kernbench.common.progress import Progress, no_progress
 from kernbench.errors import RefusedError, TraceFormatError
 from kernbench.sim_engine.event_log import Shard, Site
 from kernbench.sim_engine.op_log import KIND_RANK, OpRecord, canonical_order
@@ -322,9 +323,9 @@ class Trace:
         """The rows that the op in ``row`` waited for."""
         return self._ops.deps(row)
 
-    def effects(self, row: int) -> Iterator[int]:
+    def effects(self, row: int, progress: Progress = no_progress) -> Iterator[int]:
         """The rows that waited for the op in ``row``, ascending."""
-        return self._ops.effects(row)
+        return self._ops.effects(row, progress)
 
     # -- what else happened --------------------------------------------------------
 

@@ -59,6 +59,8 @@ FEW_STEPS = 2000
 _DIFFS_KEPT = 4
 _MOST_READERS = 64
 """Readers of an output whose snapshots are looked at."""
+_PRODUCTS_A_NUMBER = 16
+"""Products that BLAS makes in about the time of one step over a number."""
 _DECODING = 0.3
 """The share of the walk beside the oracle that is decoding the records."""
 
@@ -420,12 +422,12 @@ class DiffIndex:
 
 
 def _work(record: OpRecord, producer: Producer) -> int:
-    """How many products, or elements, the oracle looks at.
+    """What the oracle has to do, as numbers that it looks at.
 
     A reduction reads many elements for each that it writes.
     """
     read = sum(prod(region.shape) for region in regions(record).reads)
-    return max(producer.products, read)
+    return max(producer.products // _PRODUCTS_A_NUMBER, read)
 
 
 def _tile_box(tile: OpRecord) -> tuple[tuple[int, ...], tuple[int, ...]]:

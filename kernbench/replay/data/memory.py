@@ -370,8 +370,8 @@ class MemoryIndex:
         """The allocations that an op touches, each once."""
         found: dict[int, None] = {}
         for _, space, rows in self._touched(op):
-            for addr in rows.starts()[:_ROWS_LOOKED_UP].tolist():
-                alloc = self._places.alloc_at(space, addr, op)
+            starts = rows.starts()[:_ROWS_LOOKED_UP]
+            for alloc in self._places.allocs_of(space, starts, op).tolist():
                 if alloc >= 0:
                     found[alloc] = None
         return list(found)

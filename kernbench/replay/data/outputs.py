@@ -112,12 +112,14 @@ class _Expected:
     """All expectations: by tensor and shard, where their bytes are, when they are due.
 
     ``places`` are (addr, nbytes), in the order of ``shards``. A tensor is due after as
-    many ops as the last of its shards.
+    many ops as the last of its shards. ``copies`` are the groups of shards, by name,
+    that hold the same part of a tensor.
     """
 
     shards: dict[str, _Shard]
     places: list[tuple[int, int]]
     due: dict[str, int]
+    copies: list[list[str]]
 
     @classmethod
     def of(cls, stated: Sequence[Expectation]) -> _Expected:
@@ -129,7 +131,12 @@ class _Expected:
             shards[f"{e.tensor}.{e.shard}"] = _Shard(e, nbytes)
             due[e.tensor] = max(e.after, due.get(e.tensor, 0))
         places = [(shard.expected.addr, shard.nbytes) for shard in shards.values()]
-        return cls(shards, places, due)
+        parts: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+        for name, shard in shards.items():
+            part = (shard.expected.tensor, shard.expected.origin)
+            parts.setdefault(part, []).append(name)
+        copies = [names for names in parts.values() if len(names) > 1]
+        return cls(shards, places, due, copies)
 
 
 class _ShardState(NamedTuple):
@@ -305,14 +312,11 @@ class OutputIndex:
 
         ``rows`` are the verdicts on the shards by name, ``due`` the tensors that count.
         """
-        groups: dict[tuple[str, tuple[int, ...]], list[str]] = {}
-        for name, shard in expected.shards.items():
-            if shard.expected.tensor not in due:
-                continue
-            key = (shard.expected.tensor, shard.expected.origin)
-            groups.setdefault(key, []).append(name)
         found = list[str]()
-        for (tensor, _), names in groups.items():
+        for names in expected.copies:
+            tensor = expected.shards[names[0]].expected.tensor
+            if tensor not in due:
+                continue
             wrong = [name for name in names if not rows[name].ok]
             if not 0 < len(wrong) < len(names):
                 continue

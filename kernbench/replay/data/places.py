@@ -310,6 +310,25 @@ class PlaceIndex:
         """``allocs_at`` of one op."""
         return int(self.allocs_at(space, addr, np.array([op]))[0])
 
+    def allocs_of(self, space: str, addrs: Ints, op: int) -> Ints:
+        """``alloc_at`` of many addresses, which are close to each other."""
+        low = int(addrs.min())
+        span = int(addrs.max()) - low + 1
+        rows = self._alloc_index().overlapping(space, low, span)
+        if len(rows) > len(addrs):
+            each = [self.alloc_at(space, addr, op) for addr in addrs.tolist()]
+            return np.array(each, np.int64)
+        log = self._trace.alloc_columns
+        cmds = log.cmd[rows]
+        made = cmds <= self._trace.op_columns.cmd[self._trace.order[op]]
+        from_oldest = rows[made][np.argsort(cmds[made], kind="stable")]
+        found = np.full(len(addrs), -1)
+        for row in from_oldest.tolist():
+            start = int(log.addr[row])
+            end = start + int(log.nbytes[row])
+            found[(addrs >= start) & (addrs < end)] = row
+        return found
+
     def holder(self, space: str, addr: int, op: int) -> Shard | None:
         """The allocation that has an address at op ``op``: of those made by then the
         youngest.

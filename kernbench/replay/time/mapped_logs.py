@@ -14,4 +14,6 @@ def map_logs(trace: Trace, progress: Progress, *names: str) -> None:
     The first time that takes up to 30 ms a log of a million rows, beside progress.
     """
     for name in names:
-        computed_beside(partial(getattr, trace, name), progress, 0.0)
+        is_mapped = name in vars(trace)  # where a cached property is kept
+        if not is_mapped:
+            computed_beside(partial(getattr, trace, name), progress, 0.0)

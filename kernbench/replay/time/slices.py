@@ -16,7 +16,7 @@ import numpy.typing as npt
 from kernbench.common.arrays import Bools, Floats, Ints
 from kernbench.common.progress import (
     Progress,
-    computed_beside,
+    beside_if_many,
     no_progress,
     parts,
 )
@@ -248,7 +248,10 @@ class SliceIndex:
     def _magnitudes_of(self, component: int, progress: Progress) -> _Magnitudes:
         known = self._magnitudes.get(component)
         if known is None:
-            known = computed_beside(lambda: self._sorted(component), progress, 0.0)
+            served = len(self._ops.ops_of(component))
+            known = beside_if_many(
+                served, lambda: self._sorted(component), progress, 0.0
+            )
             self._magnitudes[component] = known
         return known
 

@@ -7,6 +7,7 @@ from itertools import islice
 
 import numpy as np
 
+from kernbench.common.progress import Progress
 from kernbench.replay.index import Index
 from kernbench.replay.moves import stages_beside
 
@@ -46,7 +47,7 @@ class Causes:
     effect: Linked | None
 
 
-def causes_of(index: Index, op: int | None) -> Causes:
+def causes_of(index: Index, op: int | None, progress: Progress) -> Causes:
     """The causes of the op at a position; of none before the first."""
     if op is None or op < 0:
         return Causes(-1, 0.0, "", 0.0, "", None, None)
@@ -67,7 +68,8 @@ def causes_of(index: Index, op: int | None) -> Causes:
             node = where
             if holder >= 0 and cause is None:
                 cause = int(trace.position[holder])
-    some = np.array([*islice(trace.effects(row), _EFFECTS)], np.int64)
+    waiting = trace.effects(row, progress)
+    some = np.array([*islice(waiting, _EFFECTS)], np.int64)
     waiters = np.append(trace.position[some], after).astype(np.int64)
     effect = None
     if len(waiters):

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from kernbench.common.arrays import Bools, Floats, Ints
-from kernbench.common.progress import Progress, computed_beside, stage
+from kernbench.common.progress import Progress, stage
 from kernbench.replay.index import Index
 from kernbench.replay.parsing import NoArguments
 from kernbench.replay.query import At
@@ -183,7 +183,7 @@ def traffic_cells(
 
 def causes(index: Index, at: At, args: NoArguments, progress: Progress) -> Causes:
     """What an op waited for, and what waited for it first."""
-    return computed_beside(lambda: causes_of(index, at.op), progress, 0.0)
+    return causes_of(index, at.op, progress)
 
 
 def lanes(index: Index, at: At, args: NoArguments, progress: Progress) -> Lanes:

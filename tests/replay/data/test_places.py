@@ -210,3 +210,22 @@ def test_the_history_of_a_scratch_name_is_that_of_its_life(two_launches):
 def test_a_watch_on_a_scratch_name_stops_in_its_life_alone(two_launches):
     stop = two_launches.watch_place(f"h1.2@{OWNER}", "rw")
     assert stop.at.tolist() == [5, 6]
+
+
+def test_holders_of_many_addresses_are_those_of_each(tmp_path):
+    """Scratch memory is used again: the youngest allocation by an op has an address."""
+    path = tmp_path / "t"
+    run_bench("flash_attention", trace=path)
+    index = ReplaySession(Trace.open(path)).index
+    log = index.history.allocs
+    rng = np.random.default_rng(5)
+    held = 0
+    for op in rng.integers(0, len(index.trace.ops), 20).tolist():
+        row = int(rng.integers(len(log.addr)))
+        space = log.spaces[log.space[row]]
+        start = int(log.addr[row])
+        addrs = np.unique(start + rng.integers(0, 3 * int(log.nbytes[row]), 64))
+        each = [index.places.alloc_at(space, addr, op) for addr in addrs.tolist()]
+        assert index.places.allocs_of(space, addrs, op).tolist() == each
+        held += np.count_nonzero(np.array(each) >= 0)
+    assert held > 64
