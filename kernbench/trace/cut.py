@@ -61,10 +61,12 @@ def cut(
 ) -> Cut:
     """Write a part of the trace at ``path`` to ``out``.
 
-    It has the ops that overlap [t0, t1) ns on components that match a glob. With them
-    go their waits, transfers and calls, and the allocations that they touch. What they
-    waited for is left out of their dependencies if it is not there. A regular file at
-    ``out`` is replaced. UsageError if nothing matches, or if ``out`` is the trace.
+    It has the ops that run in [t0, t1) ns, or wait there, on components that match a
+    glob; what waits may run behind the window only. With them go their waits,
+    transfers and calls, and the allocations that they touch. What they waited for is
+    left out of their dependencies if it is not there. Of the nodes in between it has
+    what these ops did there, and nothing of others. A regular file at ``out`` is
+    replaced. UsageError if nothing matches, or if ``out`` is the trace.
     """
     if not t0 < t1:
         raise UsageError(
@@ -76,9 +78,8 @@ def cut(
     matches = [fnmatchcase(node, components) for node in trace.node_ids]
     nodes = np.array(matches, np.bool_)
     log = trace.op_columns
-    kept = np.flatnonzero(
-        window.overlaps(log.t_start[:], log.t_end[:]) & nodes[log.component]
-    )
+    runs = window.overlaps(log.t_start[:], log.t_end[:]) & nodes[log.component]
+    kept = np.flatnonzero(runs | _waits(trace, nodes, window))
     if not len(kept):
         raise UsageError(
             f"no op on {components!r} runs from {t0:g} to {t1:g} ns; the trace ends at "
@@ -102,6 +103,16 @@ def cut(
             f"cannot write the trace {out}: {reason}; name another place"
         ) from None
     return Cut(str(out), len(kept), len(log.cmd), calls, size)
+
+
+def _waits(trace: Trace, nodes: Bools, window: _Window) -> Bools:
+    """Which ops wait at a node kept in the window; some begin only behind it."""
+    log = trace.waits
+    mine = window.overlaps(log.t0[:], log.t1[:]) & nodes[log.node]
+    found = np.zeros(len(trace.op_columns.cmd), np.bool_)
+    rows = log.row[mine]
+    found[rows[rows >= 0]] = True
+    return found
 
 
 def _write_file(

@@ -44,8 +44,14 @@ def kept_rows(whole, t0, t1, components):
     rows = []
     for row, position in enumerate(whole.position.tolist()):
         op = whole.ops[position]
-        inside = op.t_start < t1 and (op.t_end > t0 or op.t_start >= t0)
-        if inside and fnmatchcase(op.component_id, components):
+        is_there = [
+            fnmatchcase(node, components) and start < t1 and (end > t0 or start >= t0)
+            for node, start, end in [
+                (op.component_id, op.t_start, op.t_end),
+                *((node, start, end) for node, _, start, end, _ in whole.waits_of(row)),
+            ]
+        ]
+        if any(is_there):
             rows.append(row)
     return rows
 
@@ -117,9 +123,11 @@ def test_the_calls_launches_and_machine_go_with_the_ops(whole, tmp_path):
 def test_a_cut_keeps_the_allocations_that_its_ops_touch(whole, tmp_path):
     first = whole.ops[0]
     found = part(whole, tmp_path, first.t_start, first.t_end, first.component_id)
-    (shard,) = found.allocs
-    assert shard.space == first.params["dst_space"]
-    assert shard.addr == first.params["dst_addr"]
+    places = {(shard.space, shard.addr) for shard in found.allocs}
+    written = {(op.params["dst_space"], op.params["dst_addr"]) for op in found.ops}
+    assert places == written
+    assert len(places) < len(whole.allocs)
+    assert (first.params["dst_space"], first.params["dst_addr"]) in places
 
 
 def test_of_a_whole_window_nothing_is_missing_but_the_data(demo, tmp_path):
@@ -252,5 +260,35 @@ def test_without_a_machine_a_trace_can_be_cut(tmp_path):
     path = tmp_path / "plain.msgpack"
     record_all(TraceWriter(path), None)
     found = touch(part(Trace.open(path), tmp_path, 0.0, 50.0, f"{PE}dma"))
-    assert {op.component_id for op in found.ops} == {f"{PE}dma"}
+    rows = range(len(found.op_columns.cmd))
+    waiting = {row for row in rows for w in found.waits_of(row) if w[0] == f"{PE}dma"}
+    assert waiting
+    for row in set(rows) - waiting:
+        assert found.ops[int(found.position[row])].component_id == f"{PE}dma"
     assert np.all(found.op_columns.t_start < 50.0)
+
+
+@pytest.mark.parametrize("name", ["matmul", "ccl_allreduce"])
+def test_in_its_window_a_cut_is_as_busy_as_the_whole(name, tmp_path):
+    """Also where something waits for an op that begins only behind the window."""
+    path = TRACES / f"{name}.msgpack"
+    whole = ReplaySession(Trace.open(path))
+    end = whole.index.trace.end_ns
+    rng = np.random.default_rng(11)
+    waited = 0.0
+    for begin in rng.uniform(0.0, 0.9 * end, 6).tolist():
+        t1 = begin + 0.02 * end
+        out = tmp_path / "part"
+        out.unlink(missing_ok=True)
+        cut(path, out, begin, t1)
+        some = ReplaySession(Trace.open(out))
+        known = {c.name: c for c in whole.activity(begin, t1).components}
+        found = {c.name: c for c in some.activity(begin, t1).components}
+        for component, activity in known.items():
+            busy = found[component].busy if component in found else 0.0
+            waiting = found[component].waiting if component in found else 0.0
+            assert busy == pytest.approx(activity.busy, abs=1e-9), component
+            known_share = activity.waiting or 0.0
+            assert (waiting or 0.0) == pytest.approx(known_share, abs=1e-9), component
+            waited += activity.waiting or 0.0
+    assert waited > 0.1
