@@ -138,7 +138,22 @@ class OpFacts:
 
         The name is None where the focus is the whole machine.
         """
+        return self._focus_of(self.component(op), level)
+
+    def caller_focus(self, op: int, level: int) -> tuple[tuple[int, ...], str | None]:
+        """``focus``, but of the PE whose kernel made the op's call.
+
+        A PE's DMA also writes what another PE sends to it.
+        """
         node = self.component(op)
+        call = None if node is None else self.call(op)
+        if call is not None and call.launch >= 0:
+            node = self._trace.node_index[call.pe]
+        return self._focus_of(node, level)
+
+    def _focus_of(
+        self, node: int | None, level: int
+    ) -> tuple[tuple[int, ...], str | None]:
         if node is None:
             return (), None
         nodes = self._trace.nodes

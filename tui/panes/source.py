@@ -181,8 +181,10 @@ class SourcePane(BasePane[SourceState]):
         )
 
     def _focus(self, frame: Frame) -> str | None:
-        """The name of the focus; None for the whole machine."""
-        _, name = self._index.ops.focus(frame.cursor, frame.level)
+        """The name of the focus, which is where the line ran; None for the whole
+        machine.
+        """
+        _, name = self._index.ops.caller_focus(frame.cursor, frame.level)
         return name
 
     def _times_query(self, frame: Frame) -> Query:

@@ -257,3 +257,21 @@ def test_the_next_op_of_a_line_is_the_first_of_it_after_the_last(
 def test_a_line_of_no_op_is_refused(session: ReplaySession) -> None:
     with pytest.raises(UsageError, match="line 9999: no op of this PE comes from it"):
         session.step_to_line(9999)
+
+
+def test_what_another_pe_has_sent_shows_the_line_and_the_times_of_the_sender() -> None:
+    """A copy into a ring is served by the receiver's DMA, and is the sender's call."""
+    bench = source_pane(64, trace="ccl_allreduce")
+    bench.refocus(PE)
+    record = bench.index.trace.ops[64]
+    assert record.op_name == "ipcq_copy"
+    assert record.component_id == "sip0.cube1.pe0.pe_dma"
+    call = bench.index.ops.call(64)
+    assert call.call == "send"
+    sender = call.pe.removesuffix(".pe_cpu")
+    assert sender != "sip0.cube1.pe0"
+    assert sender in bench.lines[0]
+    times = answer(bench.index, LINES.ask(pe=sender))
+    site = f"{call.site.file}:{call.site.line}"
+    (row,) = [row for row in times.rows if row.site == site]
+    assert time_text(row.time) in line_of_op(bench)
