@@ -21,6 +21,7 @@ from kernbench.replay.text import table, time_text, wrapped
 from kernbench.replay.time.critical_edges import (
     FIRST_REASON,
     ISSUE,
+    LAUNCH,
     SET_UP,
     UNEXPLAINED,
     WHATS,
@@ -253,6 +254,9 @@ class CriticalIndex:
         wait = np.where(waiting, _taken(waits.row, near, _NONE), _NONE)
         reason = _taken(trace.waits.reason, wait, 0) + FIRST_REASON
         what = np.where(waiting, reason, what)
+        # A launch is no call's work: its first call only began behind it.
+        op = np.where(what == LAUNCH, _NONE, op)
+        call = np.where(what == LAUNCH, _NONE, call)
 
         issuer = _taken(trace.commands.pe, call, _NONE)
         node = np.where(op >= 0, _taken(trace.op_columns.component, op, _NONE), issuer)

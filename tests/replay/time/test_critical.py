@@ -215,6 +215,10 @@ def test_a_deadlock_is_explained_up_to_the_last_op(tmp_path):
         "unexplained"
     }
     assert "unexplained" not in path.totals
+    (launch,) = [step for step in path.steps if step.what == "launch"]
+    assert launch.ns > 100.0
+    # It is the host's, which has no op and no kernel line.
+    assert (launch.op, launch.node, launch.site) == (-1, "", "")
 
 
 def held(x, y, tl):
