@@ -4,6 +4,7 @@ answer.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from math import prod
@@ -62,6 +63,22 @@ def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
     """A text in lines of ``width`` columns, all but the first behind so many blanks."""
     room = max(width, indent + 20)
     return wrap(text, room, subsequent_indent=" " * indent) or [""]
+
+
+def command_lines(command: str, width: int) -> list[str]:
+    """A shell command in lines of ``width`` columns, each but the last continued by a
+    backslash, so that all of it can be copied.
+
+    A word that is wider stands on a line of its own.
+    """
+    lines = ["$"]
+    for word in shlex.split(command):
+        quoted = shlex.quote(word)
+        if len(f"{lines[-1]} {quoted} \\") > width and lines[-1].strip("$ "):
+            lines[-1] += " \\"
+            lines.append("   ")
+        lines[-1] += f" {quoted}"
+    return lines
 
 
 def table(

@@ -2,6 +2,8 @@
 is lost.
 """
 
+import shlex
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from kernbench.replay import ReplaySession
 from kernbench.replay.answers import Info
 from kernbench.replay.commands import help_of
-from kernbench.replay.text import as_text, count_text, table
+from kernbench.replay.text import as_text, command_lines, count_text, table
 from kernbench.trace import Trace
 
 TRACES = Path(__file__).parents[2] / "traces"
@@ -82,3 +84,14 @@ def test_the_critical_path_shows_the_kernel_line_at_any_width(width):
     ]
     assert steps
     assert all(".py:1" in line for line in steps)
+
+
+@pytest.mark.parametrize("width", [20, 40, 77, 200])
+def test_a_command_in_lines_is_the_same_command_to_a_shell(width):
+    words = ["printf", "%s\\n", "a b", "it's", "x" * 30, "--where", "kind=gemm && n>3"]
+    command = shlex.join(words)
+    lines = command_lines(command, width)
+    assert all(len(line) <= max(width, 40) for line in lines)
+    shell = "\n".join(lines).removeprefix("$ ")
+    ran = subprocess.run(["sh", "-c", shell], capture_output=True, text=True)
+    assert ran.stdout.splitlines() == words[2:]

@@ -432,8 +432,10 @@ class StatsPane(BasePane[StatsState]):
         shown = Diagnosis((replace(finding, check=check),))
         first, *rest = shown.lines(frame.width - _NUMBER_OF_IT)
         lines: list[Line] = [[]]
+        style = "title"
         for text in (first.removeprefix("1. "), *rest):
-            style = "dim" if text.lstrip().startswith("$") else "title"
+            if text.lstrip().startswith("$"):  # the command, which comes last
+                style = "dim"
             lines.append([(f"  {text}", style)])
         return lines[:room]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from kernbench.replay.text import count_text, wrapped
+from kernbench.replay.text import command_lines, count_text, wrapped
 from kernbench.trace import Trace
 
 FindingKind = Literal["wrong", "slow", "odd", "unchecked"]
@@ -52,7 +52,7 @@ class Diagnosis(tuple[Finding, ...]):
             lines += wrapped(head, width, 3)
             for sentence in (*_places(finding), *finding.evidence):
                 lines += [f"   {line}" for line in wrapped(sentence, width - 3, 2)]
-            lines.append(f"   $ {finding.check}")
+            lines += [f"   {line}" for line in command_lines(finding.check, width - 3)]
         return lines
 
 
