@@ -88,6 +88,11 @@ _MET_OTHERWISE = (
     "open"
 )
 
+_TURNED_OTHERWISE = (
+    "reads and writes would meet otherwise at a controller of HBM, and its bus may "
+    "turn at other times"
+)
+
 _CREDITS = (
     "messages waited for free slots of a ring, and others may wait for others then"
 )
@@ -307,7 +312,8 @@ class WhatIfIndex:
             levels = Levels(graph, stage(progress, 0.7, 1.0))
             on_it = partial(graph.table.on, machine)
             recorded = computed_beside(on_it, progress, 1.0)
-            find = partial(Queues, graph, recorded, levels.place)
+            links_from = len(trace.node_ids)
+            find = partial(Queues, graph, recorded, levels.place, links_from)
             queues = computed_beside(find, progress, 1.0)
             changed = ChangedLinks(trace, spec)
             self._known = _Known(
@@ -422,6 +428,9 @@ class WhatIfIndex:
         row_ns = known.machine.dram.row
         if queues.met_otherwise(times, weight, row_ns) > LEAST_SHARE * span:
             return overtaken, _MET_OTHERWISE
+        turn_ns = known.machine.dram.turn
+        if queues.turned_otherwise(times, weight, turn_ns) > LEAST_SHARE * span:
+            return overtaken, _TURNED_OTHERWISE
         nodes = len(self._trace.node_ids)
         now = served_on(known.graph.served, nodes, known.machine, machine)
         if crowding(known.graph, now, by_node) > CROWDED_SHARE * span:

@@ -62,7 +62,8 @@ class DramTimes:
 
     ``access`` is that of one access on the bus, ``read_lead`` and ``write_lead`` from
     the command to the data. ``open_row`` is what a row that is not open costs on top,
-    and ``row`` the least between two rows of one bank.
+    ``row`` the least between two rows of one bank, and ``turn`` the most that a read
+    has to stay behind a write because the bus turns.
     """
 
     def __init__(self, hbm: HbmSpec) -> None:
@@ -73,12 +74,14 @@ class DramTimes:
         self.write_lead = exact_ns(hbm.controller_ns + hbm.cwl_ns)
         self.open_row = exact_ns(hbm.trp_ns) + exact_ns(hbm.trcd_ns)
         self.row = exact_ns((hbm.tras_ns + hbm.trp_ns) / rate)
+        self.turn = exact_ns(hbm.twtr_l_ns + hbm.turn_ns)
         if hbm.model == "ideal":
             self.access = access_ns
             self.read_lead = exact_ns(hbm.access_ns)
             self.write_lead = self.read_lead
             self.open_row = 0.0
             self.row = 0.0
+            self.turn = 0.0
 
 
 class Machine:

@@ -81,7 +81,37 @@ def run(torch):
 '''
 )
 
-PROGRAMS = {"staggered": STAGGERED, "tiles": SMALL_TILES, "rings": FULL_RINGS}
+BUFFERED_TWICE = (
+    HEAD
+    + '''
+def kernel(x, y, tl):
+    """A row is loaded while the one before it is worked on, and stored behind it."""
+    rows, _ = tl.own(x)
+    ahead = tl.load(x[rows[0]:rows[0] + 2], wait=False)
+    for low in rows[::2]:
+        part = ahead
+        tl.wait(part)
+        if low + 2 < rows.stop:
+            ahead = tl.load(x[low + 2:low + 4], wait=False)
+        wide = tl.cast(part, "f32")
+        scale = tl.rsqrt(tl.sum(wide * wide, axis=1, keepdims=True) / 256 + 1e-5)
+        tl.store(y[low:low + 2], tl.cast(wide * scale, "f16"), wait=False)
+
+
+@bench(name="buffered", description="")
+def run(torch):
+    dp = DPPolicy(cube="row_wise", pe="row_wise", num_cubes=2, num_pes=4)
+    x = torch.tensor(torch.rng.standard_normal((128, 256)), "f16", dp, name="x")
+    torch.launch("kernel", kernel, x, torch.empty((128, 256), "f16", dp, name="y"))
+'''
+)
+
+PROGRAMS = {
+    "staggered": STAGGERED,
+    "tiles": SMALL_TILES,
+    "rings": FULL_RINGS,
+    "buffered": BUFFERED_TWICE,
+}
 
 CHANGES = [
     ("staggered", "pe.cpu.issue_cycles", 0),
@@ -91,6 +121,7 @@ CHANGES = [
     ("staggered", "cube.router.overhead_ns", 8.0),
     ("tiles", "cube.hbm.channel_bw_gbs", 4.0),
     ("tiles", "cube.hbm.channel_bw_gbs", 6.0),
+    ("buffered", "pe.clock_ghz", 4.0),
     ("rings", "cube.ucie.overhead_ns", 0.0),
     ("rings", "cube.ucie.bw_gbs", 256.0),
     ("rings", "pe.dma.setup_ns", 80.0),

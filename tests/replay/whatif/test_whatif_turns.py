@@ -44,7 +44,7 @@ def turns_of(path):
     machine = Machine(ways_of(trace), recorded_links(trace), recorded_spec(trace.spec))
     graph = build_graph(trace, machine, no_progress)
     weight = graph.table.on(machine)
-    queues = Queues(graph, weight, np.arange(graph.nodes))
+    queues = Queues(graph, weight, np.arange(graph.nodes), 0)
     return trace, graph, Turns(trace, machine, graph, queues, weight)
 
 
