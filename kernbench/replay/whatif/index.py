@@ -52,7 +52,7 @@ from kernbench.replay.whatif.links import ChangedLinks, LinkTimes, recorded_link
 from kernbench.replay.whatif.machine import Machine, Ways, ways_of
 from kernbench.replay.whatif.slack import STEP_NS, Slack, slacks, tried_out, uses_up
 from kernbench.replay.whatif.turns import Turns
-from kernbench.replay.whatif.walk import Late, Levels, Scenarios
+from kernbench.replay.whatif.walk import Batches, Late, Scenarios
 from kernbench.topology import recorded_spec
 from kernbench.topology.spec import TopologySpec
 from kernbench.trace import Trace
@@ -129,7 +129,7 @@ class _Known(NamedTuple):
     links: LinkTimes
     changed_links: ChangedLinks
     graph: Graph
-    levels: Levels
+    batches: Batches
     queues: Queues
     weight: Floats
     machine: Machine
@@ -179,7 +179,7 @@ class WhatIfIndex:
         find = partial(self._changed, known, spec, parsed)
         machine, weight = computed_beside(find, progress, 0.7)
         one = _alone(weight)
-        times = known.levels.walk(one, stage(progress, 0.7, 0.85))
+        times = known.batches.walk(one, stage(progress, 0.7, 0.85))
         launches = self._launches(known, times[:, 0])
         end = float(self._ends(known, times)[0])
         is_same = end == self._trace.end_ns and all(
@@ -244,14 +244,14 @@ class WhatIfIndex:
         late = Late(node, ns + STEP_NS)
         one = _alone(known.weight)
         rest = stage(progress, 0.8, 0.9)
-        times = known.levels.walk(one, rest, late=late)[:, 0]
+        times = known.batches.walk(one, rest, late=late)[:, 0]
 
         def is_sure() -> bool:
             """Whether all are served in the same order, though the op is late."""
             queues = known.queues
             if known.has_credits or len(queues.overtaken(times, known.weight)):
                 return False
-            if crowding(graph, graph.served, times[known.levels.place]):
+            if crowding(graph, graph.served, times[known.batches.place]):
                 return False
             row_ns = known.machine.dram.row
             return not queues.met_otherwise(times, known.weight, row_ns)
@@ -309,11 +309,11 @@ class WhatIfIndex:
             links = computed_beside(partial(recorded_links, trace), progress, 0.0)
             machine = Machine(ways, links, spec)
             graph = build_graph(trace, machine, stage(progress, 0.0, 0.7))
-            levels = Levels(graph, stage(progress, 0.7, 1.0))
+            batches = Batches(graph, stage(progress, 0.7, 1.0))
             on_it = partial(graph.table.on, machine)
             recorded = computed_beside(on_it, progress, 1.0)
             links_from = len(trace.node_ids)
-            find = partial(Queues, graph, recorded, levels.place, links_from)
+            find = partial(Queues, graph, recorded, batches.place, links_from)
             queues = computed_beside(find, progress, 1.0)
             changed = ChangedLinks(trace, spec)
             self._known = _Known(
@@ -322,7 +322,7 @@ class WhatIfIndex:
                 links=links,
                 changed_links=changed,
                 graph=graph,
-                levels=levels,
+                batches=batches,
                 queues=queues,
                 weight=recorded,
                 machine=machine,
@@ -372,13 +372,13 @@ class WhatIfIndex:
         if not len(nodes):
             return np.full(times.shape[1], self._trace.end_ns)
         recorded = float(known.graph.times[nodes].max())
-        last = times[known.levels.place[nodes]].max(axis=0)
+        last = times[known.batches.place[nodes]].max(axis=0)
         return np.asarray(self._trace.end_ns + (last - recorded))
 
     def _spans(self, known: _Known, times: Floats) -> Floats:
         """How long each launch takes, ns, in the order of ``Trace.launches``."""
         numbers = np.arange(len(self._trace.launches))
-        place = known.levels.place
+        place = known.batches.place
         moments = known.graph.moments
         starts = times[place[moments.launch_start(numbers)]]
         ends = times[place[moments.launch_end(numbers)]]
@@ -399,7 +399,7 @@ class WhatIfIndex:
         )
         if why or not len(overtaken):
             return why
-        other = known.levels.walk(scenario, stage(progress, 0.2, 1.0), overtaken)[:, 0]
+        other = known.batches.walk(scenario, stage(progress, 0.2, 1.0), overtaken)[:, 0]
         spans = self._spans(known, times)
         sooner = spans - self._spans(known, other)
         most = float(np.max(sooner / np.maximum(spans, TICK_NS), initial=0.0))
@@ -415,7 +415,7 @@ class WhatIfIndex:
         """
         queues = known.queues
         overtaken = queues.overtaken(times, weight)
-        by_node = times[known.levels.place]
+        by_node = times[known.batches.place]
         if np.array_equal(by_node, known.graph.times):
             return overtaken, ""
         if known.has_credits:
@@ -495,7 +495,7 @@ class WhatIfIndex:
         lines = np.array([scenario.line for scenario in some])
         factors = np.array([scenario.factor for scenario in some])
         together = Scenarios(weights, lines, factors)
-        times = known.levels.walk(together, stage(progress, 0.0, 0.7))
+        times = known.batches.walk(together, stage(progress, 0.0, 0.7))
         ends = computed_beside(lambda: self._ends(known, times), progress, 0.7)
         for number, scenario in enumerate(some):
             rest = stage(progress, 0.7 + 0.3 * number / len(some), 1.0)

@@ -2,28 +2,31 @@
 
 A moment comes when the last of its causes lets it, and then its rest later. The plain
 walk says just that, edge by edge, for one machine. The fast one does the same for many
-machines at once, level by level of the graph, and gives the same to the last bit. So
-does the third, for one machine on a graph so small that to work on levels costs more
-than what there is to do.
+machines at once, batch by batch of nodes of which none is a cause of another, and gives
+the same to the last bit. So does the third, for one machine on a graph so small that to
+work on batches costs more than what there is to do.
+
+Nodes are taken in the order in which they came when they were recorded. A batch goes up
+to the first node that waits for one of the batch. Levels of the graph (by the longest
+chain of edges that leads to a node) would be a third fewer, but it takes Python an
+instruction an edge to find them, and a sort to put all nodes in their order.
 """
 
 from __future__ import annotations
 
-from array import array
 from functools import partial
 from threading import Event
 from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Floats, Ints
+from kernbench.common.arrays import Array, Bools, Floats, Ints
 from kernbench.common.progress import (
     Cancelled,
     Progress,
     computed_beside,
     no_progress,
     parts,
-    stage,
 )
 from kernbench.replay.whatif.graph import Graph
 
@@ -31,13 +34,20 @@ _EDGES = 1 << 12
 """Edges that Python works on between two calls of progress, 1 ms."""
 
 _AT_ONCE = 1 << 13
-"""Times that a level may have for several levels to be worked on between two calls."""
+"""Times that a batch may have for several to be worked on between two calls."""
+
+_NEAR = 1 << 8
+"""Nodes that are looked at first for the end of a batch; twice as many each time."""
 
 
 _FEW_EDGES = 1 << 15
 """A graph of at most so many edges is walked edge by edge, if it is for one machine."""
 
 _NOT_LAST = -1
+
+_TILE = 1
+_ROOT = 2
+"""Kinds of nodes: a tile in the array, one without causes; others are 0."""
 
 
 def walk_plain(graph: Graph, weight: Floats, progress: Progress) -> Floats:
@@ -158,8 +168,8 @@ class _Few:
         return np.array(times)
 
 
-class _Level(NamedTuple):
-    """Nodes whose causes are all in the levels before: places ``nodes`` of the order.
+class _Batch(NamedTuple):
+    """Nodes whose causes are all in batches before: places ``nodes`` of the order.
 
     ``edges`` are those into the plain ones, which come first, ``first`` says with which
     of them each node's begin. ``tiles`` are tiles in the array, the last of the nodes.
@@ -171,79 +181,88 @@ class _Level(NamedTuple):
     tiles: slice
 
 
-class Levels:
-    """A graph in the order of its levels, ready for walks.
+class Batches:
+    """A graph in batches, ready for walks.
 
-    ``place`` is by node where it is in that order. Its edges are those of the graph,
+    ``place`` is by node where it is in their order. Its edges are those of the graph,
     between places.
     """
 
     def __init__(self, graph: Graph, progress: Progress) -> None:
-        level = _levels(graph, stage(progress, 0.0, 0.6))
-        prepared = computed_beside(partial(self._order, graph, level), progress, 0.6)
-        self._levels = prepared
+        self.place = np.empty(graph.nodes, np.int32)
+        self._batches = computed_beside(partial(self._ordered, graph), progress, 0.0)
         self._few: _Few | None = None
         if len(graph.cause) <= _FEW_EDGES:
             self._few = _Few(graph)
             self._rest_by_node = graph.rest
 
-    def _order(self, graph: Graph, level: Ints) -> list[_Level]:
+    def _ordered(self, graph: Graph) -> list[_Batch]:
+        """All batches: of each its plain nodes, its tiles, and those without causes."""
         is_tile = graph.weight < 0
-        has_tile = np.zeros(graph.nodes, np.bool_)
-        has_tile[graph.effect[is_tile]] = True
-        order = np.lexsort((has_tile, level)).astype(np.int32)
-        place = np.empty(graph.nodes, np.int32)
-        place[order] = np.arange(graph.nodes, dtype=np.int32)
-        self.place = place
+        kind = np.zeros(graph.nodes, np.int8)
+        kind[graph.effect[is_tile]] = _TILE
+        kind[graph.roots] = _ROOT
+        by_time = np.argsort(graph.times, kind="stable").astype(np.int32)
+        ends = _ends_of_batches(graph, by_time)
+        sizes = np.diff(ends, prepend=0)
+        batch = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+        in_batch = batch * np.int32(_ROOT + 1) + kind[by_time]
+        order = by_time[np.argsort(in_batch, kind="stable")]
+        self.place[order] = np.arange(graph.nodes, dtype=np.int32)
         self._rest = graph.rest[order]
-        self._roots = place[graph.roots]
+        self._roots = self.place[graph.roots]
         self._root_times = graph.times[graph.roots]
+        plain = self._edges(graph, is_tile)
 
+        begins = ends - sizes
+        has_edges = kind[order] == 0
+        node_counts = np.add.reduceat(has_edges, begins, dtype=np.int64)
+        tile_counts = np.add.reduceat(kind[order] == _TILE, begins, dtype=np.int64)
+        edge_ends = np.searchsorted(plain, ends)
+        is_first = np.diff(plain, prepend=-1) != 0
+        firsts = np.flatnonzero(is_first).astype(np.int64)
+        first_ends = np.cumsum(node_counts)
+        tile_ends = np.cumsum(tile_counts)
+        stops = begins + node_counts + tile_counts
+        bounds = (begins, stops, edge_ends, first_ends, tile_ends)
+        batches = []
+        edge = first = tile = 0
+        for begin, stop, edge_end, first_end, tile_end in zip(
+            *(bound.tolist() for bound in bounds), strict=True
+        ):
+            batches.append(
+                _Batch(
+                    slice(begin, stop),
+                    slice(edge, edge_end),
+                    firsts[first:first_end] - edge,
+                    slice(tile, tile_end),
+                )
+            )
+            edge, first, tile = edge_end, first_end, tile_end
+        return batches
+
+    def _edges(self, graph: Graph, is_tile: Bools) -> Array:
+        """Put the edges in the order of their effects; the places of the effects of the
+        plain ones.
+        """
+        place = self.place
         effect = place[graph.effect]
-        by_effect = np.argsort(effect, kind="stable")
-        plain = by_effect[~is_tile[by_effect]]
-        tiles = by_effect[is_tile[by_effect]]
-        effect_plain = effect[plain]
+        plain = np.flatnonzero(~is_tile)
+        plain = plain[np.argsort(effect[plain], kind="stable")]
         self._at = np.empty(len(effect), np.int32)
         self._at[plain] = np.arange(len(plain), dtype=np.int32)
         self._cause = place[graph.cause[plain]]
         self._class = graph.weight[plain]
         self._line = graph.line[plain]
+        tiles = np.flatnonzero(is_tile)
+        tiles = tiles[np.argsort(effect[tiles], kind="stable")]
         number = -1 - graph.weight[tiles]
         self._tile_cause = place[graph.cause[tiles]]
         self._tile_behind = place[graph.behind[number]]
         self._tile_cold = graph.cold[number]
         self._tile_streams = graph.streams[number]
         self._tile_line = graph.line[tiles]
-
-        sizes = np.bincount(level)
-        node_ends = np.cumsum(sizes)
-        tile_counts = np.bincount(level[has_tile], minlength=len(sizes))
-        tile_ends = np.cumsum(tile_counts)
-        edge_ends = np.searchsorted(effect_plain, node_ends)
-        is_first = np.diff(effect_plain, prepend=-1) != 0
-        firsts = np.flatnonzero(is_first).astype(np.int64)
-        first_ends = np.searchsorted(firsts, edge_ends)
-        levels = []
-        bounds = zip(
-            node_ends.tolist(),
-            edge_ends.tolist(),
-            first_ends.tolist(),
-            tile_ends.tolist(),
-            strict=True,
-        )
-        node = edge = first = tile = 0
-        for node_end, edge_end, first_end, tile_end in bounds:
-            levels.append(
-                _Level(
-                    slice(node, node_end),
-                    slice(edge, edge_end),
-                    firsts[first:first_end] - edge,
-                    slice(tile, tile_end),
-                )
-            )
-            node, edge, first, tile = node_end, edge_end, first_end, tile_end
-        return levels[1:]
+        return effect[plain]
 
     @property
     def nodes(self) -> int:
@@ -262,9 +281,9 @@ class Levels:
         ``without`` are edges of the graph, no tile's, that are left out. None of them
         may be the only one of its node. ``late`` is a node that comes later by itself.
 
-        It is done beside the caller, who goes on to report how far it is: a level of
+        It is done beside the caller, who goes on to report how far it is: a batch of
         many edges takes longer than 10 ms. Once the caller is cancelled it ends at the
-        next level.
+        next batch.
         """
         if self._few is not None and len(scenarios.line) == 1 and scenarios.line[0] < 0:
             rest = self._rest_by_node
@@ -310,41 +329,41 @@ class Levels:
         if late is not None:
             of_node = of_node.copy()
             of_node[self.place[late.node]] += late.ns
-        times = np.empty((self.nodes, count))
+        times = np.full((self.nodes, count), -np.inf)
         times[self._roots] = (self._root_times + of_node[self._roots])[:, None]
         lines = None
         if (line >= 0).any():
             lines = _Lines(line, factor)
         done = 0
-        for level in self._levels:
-            size = level.nodes.stop - level.nodes.start
+        for batch in self._batches:
+            size = batch.nodes.stop - batch.nodes.start
             done += size
             if done >= _AT_ONCE // count:
-                progress(level.nodes.start / self.nodes)
+                progress(batch.nodes.start / self.nodes)
                 done = 0
-            came = times[self._cause[level.edges]]
-            took = weight[classes[level.edges]]
+            came = times[self._cause[batch.edges]]
+            took = weight[classes[batch.edges]]
             if lines is not None:
-                took *= lines.factors(self._line[level.edges])
+                took *= lines.factors(self._line[batch.edges])
             came += took
-            plain = len(level.first)
-            begin = level.nodes.start
+            plain = len(batch.first)
+            begin = batch.nodes.start
             if plain:
-                found = np.maximum.reduceat(came, level.first, axis=0)
+                found = np.maximum.reduceat(came, batch.first, axis=0)
                 found += of_node[begin : begin + plain, None]
                 times[begin : begin + plain] = found
             if size > plain:
-                starts = times[self._tile_cause[level.tiles]]
-                is_behind = starts <= times[self._tile_behind[level.tiles]]
+                starts = times[self._tile_cause[batch.tiles]]
+                is_behind = starts <= times[self._tile_behind[batch.tiles]]
                 took = np.where(
                     is_behind,
-                    weight[self._tile_streams[level.tiles]],
-                    weight[self._tile_cold[level.tiles]],
+                    weight[self._tile_streams[batch.tiles]],
+                    weight[self._tile_cold[batch.tiles]],
                 )
                 if lines is not None:
-                    took *= lines.factors(self._tile_line[level.tiles])
-                rest = of_node[begin + plain : level.nodes.stop, None]
-                times[begin + plain : level.nodes.stop] = starts + took + rest
+                    took *= lines.factors(self._tile_line[batch.tiles])
+                rest = of_node[begin + plain : batch.nodes.stop, None]
+                times[begin + plain : batch.nodes.stop] = starts + took + rest
         return times
 
 
@@ -361,14 +380,36 @@ class _Lines:
         return np.asarray(self._table[np.minimum(lines, len(self._table) - 1)])
 
 
-def _levels(graph: Graph, progress: Progress) -> Ints:
-    """By node the length of the longest chain of edges that leads to it."""
-    level = array("i", bytes(4 * graph.nodes))
-    for part in parts(len(graph.cause), progress, _EDGES):
-        causes = graph.cause[part].tolist()
-        effects = graph.effect[part].tolist()
-        for cause, effect in zip(causes, effects, strict=True):
-            after = level[cause] + 1
-            if after > level[effect]:
-                level[effect] = after
-    return np.frombuffer(level, np.int32)
+def _ends_of_batches(graph: Graph, by_time: Array) -> Ints:
+    """Behind how many nodes each batch ends, in the order of time.
+
+    A batch takes one after the other, up to the first that has a cause in it.
+    """
+    rank = np.empty(graph.nodes, np.int32)
+    rank[by_time] = np.arange(graph.nodes, dtype=np.int32)
+    last_cause = np.full(graph.nodes, -1, np.int32)
+    first = np.flatnonzero(np.diff(graph.effect, prepend=-1))
+    if len(first):
+        causes = rank[graph.cause]
+        last_cause[rank[graph.effect[first]]] = np.maximum.reduceat(causes, first)
+    is_tile = np.flatnonzero(graph.weight < 0)
+    tile = rank[graph.effect[is_tile]]
+    behind = rank[graph.behind[-1 - graph.weight[is_tile]]]
+    earlier = behind < tile
+    np.maximum.at(last_cause, tile[earlier], behind[earlier])
+    ends = []
+    begin = 0
+    while begin < graph.nodes:
+        end = begin + 1
+        looked_at = _NEAR
+        while end < graph.nodes:
+            waits = last_cause[end : end + looked_at] >= begin
+            ahead = int(waits.argmax())
+            if waits[ahead]:
+                end += ahead
+                break
+            end += looked_at
+            looked_at *= 2
+        begin = min(end, graph.nodes)
+        ends.append(begin)
+    return np.array(ends, np.int64)

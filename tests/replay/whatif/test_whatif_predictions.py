@@ -12,7 +12,7 @@ from kernbench.replay.whatif.graph import build_graph
 from kernbench.replay.whatif.index import WhatIfIndex
 from kernbench.replay.whatif.links import recorded_links
 from kernbench.replay.whatif.machine import Machine, ways_of
-from kernbench.replay.whatif.walk import Late, Levels, Scenarios, walk_plain
+from kernbench.replay.whatif.walk import Batches, Late, Scenarios, walk_plain
 from kernbench.runtime_api import run_bench
 from kernbench.topology import load_spec, recorded_spec
 from kernbench.trace import Trace
@@ -70,22 +70,22 @@ def test_the_fast_walk_says_what_the_plain_one_says(path):
     ]
     specs = [load_spec(base=spec, overrides=change) for change in changes]
     machines = [Machine(machine.ways, machine.links, spec) for spec in specs]
-    levels = Levels(graph, no_progress)
+    batches = Batches(graph, no_progress)
     weights = np.stack([graph.table.on(machine) for machine in machines], 1)
     none = np.full(len(machines), -1)
     ones = np.ones(len(machines))
-    times = levels.walk(Scenarios(weights, none, ones), no_progress)
+    times = batches.walk(Scenarios(weights, none, ones), no_progress)
     for number in range(len(machines)):
         plain = walk_plain(graph, weights[:, number], no_progress)
-        assert np.array_equal(times[levels.place, number], plain)
+        assert np.array_equal(times[batches.place, number], plain)
         alone = Scenarios(weights[:, [number]], none[:1], ones[:1])
-        assert np.array_equal(levels.walk(alone, no_progress)[levels.place, 0], plain)
+        assert np.array_equal(batches.walk(alone, no_progress)[batches.place, 0], plain)
 
 
 @pytest.mark.parametrize("together", [1, 2])
 def test_what_is_late_or_left_out_is_so_in_each_walk(together):
     graph, machine = graph_of(BUNDLED[[path.stem for path in BUNDLED].index("matmul")])
-    levels = Levels(graph, no_progress)
+    batches = Batches(graph, no_progress)
     weight = graph.table.on(machine)
     some = Scenarios(
         np.repeat(weight[:, None], together, 1),
@@ -93,13 +93,13 @@ def test_what_is_late_or_left_out_is_so_in_each_walk(together):
         np.ones(together),
     )
     root = int(graph.roots[0])
-    later = levels.walk(some, no_progress, late=Late(root, 8.0))[levels.place, 0]
+    later = batches.walk(some, no_progress, late=Late(root, 8.0))[batches.place, 0]
     assert later[root] == graph.times[root] + 8
     assert later.max() == graph.times.max() + 8
     # Of a node with several edges the one that is left out is as if it never binds.
     several = np.flatnonzero(np.diff(graph.effect) == 0)
     edges = several[graph.weight[several] >= 0]
-    times = levels.walk(some, no_progress, without=edges)[levels.place, 0]
+    times = batches.walk(some, no_progress, without=edges)[batches.place, 0]
     kept = np.setdiff1d(np.arange(len(graph.cause)), edges)
     fewer = replace(
         graph,
@@ -128,11 +128,11 @@ def test_a_line_that_takes_nothing_is_walked_as_its_weights_say():
     graph, machine = graph_of(
         BUNDLED[[path.stem for path in BUNDLED].index("flash_attention")]
     )
-    levels = Levels(graph, no_progress)
+    batches = Batches(graph, no_progress)
     weight = graph.table.on(machine)
     line = int(graph.line.max())
     some = Scenarios(weight[:, None], np.array([line]), np.array([0.25]))
-    times = levels.walk(some, no_progress)[levels.place, 0]
+    times = batches.walk(some, no_progress)[batches.place, 0]
     assert not np.array_equal(times, graph.times)
     # Each edge of the line has a class of its own, with a quarter of the weight.
     scaled = graph.line == line
