@@ -253,7 +253,7 @@ def op_lines(row: OpRow) -> list[str]:
 class Info:
     """What a trace holds; ``plugins`` are the models of users that the run had, by
     name, with the SHA-256 of their files. ``changed`` is what a re-run did otherwise
-    than the run that it repeats.
+    than the run that it repeats, ``part`` says what of another trace this is a part of.
     """
 
     bench: str
@@ -270,6 +270,7 @@ class Info:
     tensors: tuple[str, ...]
     verified: bool | None
     changed: tuple[str, ...] = ()
+    part: str = ""
 
     def facts(self) -> dict[str, str]:
         """What there is to say in a line each, by its title."""
@@ -277,6 +278,7 @@ class Info:
         del values["by_name"]
         del values["changed"]
         del values["complete"]
+        del values["part"]
         if not self.plugins:
             del values["plugins"]
         values["end_ns"] = time_text(self.end_ns)
@@ -302,6 +304,8 @@ class Info:
         """How much of the run the file holds."""
         if not self.complete:
             return "was cut off: the run went on, or was killed"
+        if self.part:
+            return f"is a part of another: {self.part}"
         if self.error:
             return "goes up to where the run ended with the error above"
         return "has all of the run"

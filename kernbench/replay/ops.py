@@ -370,6 +370,7 @@ class OpFacts:
             tensors=tuple(trace.strings[n] for n in tensors),
             verified=None if report is None else bool(report.get("ok")),
             changed=changed.lines() if changed else (),
+            part="" if trace.window is None else trace.window.text,
         )
 
     @property

@@ -24,6 +24,7 @@ from kernbench.topology.graph import Edge, Node
 from kernbench.trace.hops import hop_columns, speeds_of
 from kernbench.trace.machine import edge_rows, node_rows
 from kernbench.trace.reader import Trace
+from kernbench.trace.window import Window
 from kernbench.trace.writer import TraceWriter
 
 
@@ -44,18 +45,6 @@ class Cut:
         return [f"wrote {self.path}: {ops}, {calls}, {self.bytes:,} bytes"]
 
 
-class _Window(NamedTuple):
-    """What is cut out: from ``t0`` to before ``t1`` ns, on components like ``glob``."""
-
-    t0: float
-    t1: float
-    glob: str
-
-    def overlaps(self, begins: Floats, ends: Floats) -> Bools:
-        """Which of some intervals lie in it, with a part of them at least."""
-        return (begins < self.t1) & ((ends > self.t0) | (begins >= self.t0))
-
-
 def cut(
     path: str | Path, out: str | Path, t0: float, t1: float, components: str = "*"
 ) -> Cut:
@@ -72,7 +61,7 @@ def cut(
         raise UsageError(
             f"cut from {t0:g} to {t1:g} ns: the end must lie after the start"
         )
-    window = _Window(t0, t1, components)
+    window = Window(t0, t1, components)
     trace = Trace.open(path)
     out = Path(out)
     matches = [fnmatchcase(node, components) for node in trace.node_ids]
@@ -105,7 +94,7 @@ def cut(
     return Cut(str(out), len(kept), len(log.cmd), calls, size)
 
 
-def _waits(trace: Trace, nodes: Bools, window: _Window) -> Bools:
+def _waits(trace: Trace, nodes: Bools, window: Window) -> Bools:
     """Which ops wait at a node kept in the window; some begin only behind it."""
     log = trace.waits
     mine = window.overlaps(log.t0[:], log.t1[:]) & nodes[log.node]
@@ -116,7 +105,7 @@ def _waits(trace: Trace, nodes: Bools, window: _Window) -> Bools:
 
 
 def _write_file(
-    trace: Trace, made: Path, kept: Ints, nodes: Bools, window: _Window
+    trace: Trace, made: Path, kept: Ints, nodes: Bools, window: Window
 ) -> int:
     """Write the cut to the new file ``made``; how many calls are in it."""
     writer = TraceWriter(made)
@@ -140,7 +129,7 @@ def _end_error(trace: Trace) -> str | None:
 
 
 def _write(
-    trace: Trace, writer: TraceWriter, kept: Ints, nodes: Bools, window: _Window
+    trace: Trace, writer: TraceWriter, kept: Ints, nodes: Bools, window: Window
 ) -> int:
     """Write everything but ``end``; how many calls are among it.
 
@@ -169,7 +158,7 @@ def _write(
     return len(calls)
 
 
-def _write_start(trace: Trace, writer: TraceWriter, window: _Window) -> None:
+def _write_start(trace: Trace, writer: TraceWriter, window: Window) -> None:
     """Write the first frame, the machine and the sources."""
     header = {key: value for key, value in trace.header.items() if key != "version"}
     header["data"] = False
@@ -187,7 +176,7 @@ def _write_start(trace: Trace, writer: TraceWriter, window: _Window) -> None:
         writer.source(file, source.kernel, source.text)
 
 
-def _kept_calls(trace: Trace, kept: Ints, nodes: Bools, window: _Window) -> Ints:
+def _kept_calls(trace: Trace, kept: Ints, nodes: Bools, window: Window) -> Ints:
     """The calls that matching nodes made in the window, or that ops of the cut have."""
     log = trace.commands
     made = nodes[log.pe] & window.overlaps(log.t_issue[:], log.t_resume[:])
@@ -219,7 +208,7 @@ def _write_ops(trace: Trace, writer: TraceWriter, kept: Ints) -> None:
 
 
 def _write_transfers_of_no_op(
-    trace: Trace, writer: TraceWriter, nodes: Bools, window: _Window
+    trace: Trace, writer: TraceWriter, nodes: Bools, window: Window
 ) -> None:
     """Write the transactions that no op has and that are under way in the window, if
     they pass a node kept.

@@ -33,6 +33,7 @@ from kernbench.trace.changed import changed_of
 from kernbench.trace.columns import LOGS
 from kernbench.trace.schema import MAGIC, VERSION, whole
 from kernbench.trace.tail import Tail, read_tail
+from kernbench.trace.window import window_of
 
 T = TypeVar("T")
 
@@ -185,6 +186,7 @@ class FrameFile:
         if not isinstance(plugins, list) or not all(map(_is_plugin, plugins)):
             raise TraceFormatError("its plugins are no list of names and hashes")
         changed_of(header)
+        window_of(header)
         return header
 
     # -- finding frames ------------------------------------------------------------

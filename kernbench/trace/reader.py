@@ -52,6 +52,7 @@ from kernbench.trace.rows import Command, Launch, Source, Text
 from kernbench.trace.schema import FIXED_TABLES, LATEST, whole
 from kernbench.trace.tables import GrowingTable, LazySequence, lists_of
 from kernbench.trace.tensors import Tensors
+from kernbench.trace.window import window_of
 
 T = TypeVar("T")
 
@@ -100,6 +101,7 @@ class Trace:
         self.end = _last(file.each("end", _read_end))
         self.complete = self.end is not None
         self.cut = "cut" in self.header
+        self.window = window_of(self.header)
 
     @classmethod
     def open(cls, path: str | Path, on_frame: OnFrame = ignore_frame) -> Trace:

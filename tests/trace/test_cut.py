@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from recordings import PE, assert_same, record_all, touch
 
-from kernbench.errors import KernbenchError, UsageError
+from kernbench.errors import KernbenchError, TraceFormatError, UsageError
 from kernbench.replay import ReplaySession
 from kernbench.replay.check import check_file
 from kernbench.runtime_api import run_bench
@@ -292,3 +292,35 @@ def test_in_its_window_a_cut_is_as_busy_as_the_whole(name, tmp_path):
             assert (waiting or 0.0) == pytest.approx(known_share, abs=1e-9), component
             waited += activity.waiting or 0.0
     assert waited > 0.1
+
+
+def test_a_part_says_that_it_is_one_and_knows_nothing_of_other_times(tmp_path):
+    cut(TRACES / "matmul.msgpack", tmp_path / "part", 7900.0, 8100.0)
+    part_of_it = ReplaySession(Trace.open(tmp_path / "part"))
+    text = "\n".join(part_of_it.info().lines(100))
+    assert "is a part of another: 7900 to 8100 ns" in text
+    assert "all of the run" not in text
+    whole = ReplaySession(Trace.open(TRACES / "matmul.msgpack"))
+    known = whole.stalls(None, 7900.0, 8100.0)
+    assert part_of_it.stalls().total == pytest.approx(known.total)
+    cut(tmp_path / "part", tmp_path / "less", 8000.0, 9000.0, "*.pe0.*")
+    less = ReplaySession(Trace.open(tmp_path / "less")).info()
+    assert less.part == "8000 to 8100 ns, *.pe0.*"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        True,
+        {"from": 1.0, "to": 2.0},
+        {"from": "a", "to": 2.0, "components": "*", "of": None},
+        {"from": 0.0, "to": float("nan"), "components": "*", "of": None},
+        {"from": 0.0, "to": 1.0, "components": "*", "of": 5},
+    ],
+)
+def test_a_window_that_is_none_is_damage(wrong, tmp_path):
+    writer = TraceWriter(tmp_path / "t")
+    writer.begin({"cut": wrong}, None)
+    writer.end(1.0)
+    with pytest.raises(TraceFormatError, match="cut out"):
+        Trace.open(tmp_path / "t")

@@ -32,16 +32,23 @@ def kernel_calls(trace: Trace) -> KernelCalls:
 
 
 def launched_between(trace: Trace) -> tuple[float, float]:
-    """From when to when launches or calls of kernels ran, ns; of none the whole run."""
+    """From when to when launches or calls of kernels ran, ns; of none the whole run.
+
+    A part of a trace knows of nothing outside of its window.
+    """
     log = trace.commands
     calls = np.flatnonzero(log.launch >= 0)
     launched = []
     for launch in trace.launches:
         launched += [launch.t_start, launch.t_end]
     times = np.concatenate([log.t_issue[calls], log.t_resume[calls], launched])
-    if not len(times):
-        return 0.0, max(trace.end_ns, 1.0)
-    return float(times.min()), float(times.max())
+    begin, end = 0.0, max(trace.end_ns, 1.0)
+    if len(times):
+        begin, end = float(times.min()), float(times.max())
+    known = trace.window
+    if known is not None and known.t0 < end and known.t1 > begin:
+        return max(begin, known.t0), min(end, known.t1)
+    return begin, end
 
 
 def rows_by_cmd(cmd: Column, wanted: Array) -> Groups:
