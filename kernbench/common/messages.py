@@ -205,18 +205,28 @@ class Transaction:
     rate_gbs: float = inf
 
 
+class Held(NamedTuple):
+    """What a send or recv waits for, in words; whether that is a full ring."""
+
+    words: str = ""
+    by_full_ring: bool = False
+
+
 class Waiter(NamedTuple):
     """A call that has not come back, as a ``DeadlockError`` lists it.
 
     ``what`` says what and where it is, ``since`` is in ns. ``node`` is where it waits
-    and ``peer`` the node that it waits for, where that is known. ``record`` records the
-    call as far as it has come.
+    and ``peer`` the node that it waits for, where that is known; ``held`` says what
+    holds its send or recv at the moment when it is asked. Of what ``is_host`` the host
+    waits for the kernels. ``record`` records the call as far as it has come.
     """
 
     what: str
     since: float
     node: str
     peer: str = ""
+    held: Callable[[], Held] = Held
+    is_host: bool = False
     record: Callable[[], object] = lambda: None
 
 

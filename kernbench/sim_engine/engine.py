@@ -11,7 +11,7 @@ import gc
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise
@@ -56,6 +56,12 @@ PROGRESS_EVENTS = 20_000
 
 _LISTED = 32
 """Waiters that a DeadlockError names."""
+
+_FULL_RING = (
+    "a full ring goes on when its reader recvs: recv as often as is sent, and sooner, "
+    "or send with wait=False"
+)
+"""What a DeadlockError says of what to do where a ring is full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,7 +463,7 @@ class GraphEngine:
                 )
 
         what = f"{call} at {site.file}:{site.line}"
-        waiting[cmd] = Waiter(what, self.env.now, end_point)
+        waiting[cmd] = Waiter(what, self.env.now, end_point, is_host=True)
         self._tails[self.stream] = self.env.process_at(turn, chained())
 
     def _serve_host(
@@ -495,17 +501,37 @@ class GraphEngine:
 
 
 def _deadlock(now: float, waiters: Iterable[Waiter]) -> str:
-    """Who waits, since when, and for whom.
+    """Who waits, since when, and for whom; the cycle among them, or who has ended.
 
-    It names the cycle among them, or who has ended meanwhile.
+    Those of the cycle come first, and the host, which waits for kernels, last.
     """
     waiters = sorted(waiters, key=lambda w: (w.since, w.node))
-    listed = [f"{w.what} since {w.since:g} ns" for w in waiters[:_LISTED]]
+    guilty, why = _guilty(waiters)
+    waiters.sort(key=lambda w: (w.node not in guilty, w.is_host))
+    held = [waiter.held() for waiter in waiters]
+    listed = []
+    for waiter, by in zip(waiters[:_LISTED], held, strict=False):
+        text = f"{waiter.what} since {waiter.since:g} ns"
+        listed.append(f"{text}, as {by.words}" if by.words else text)
     if len(waiters) > _LISTED:
         listed.append(f"and {len(waiters) - _LISTED} more")
-    text = f"nothing can go on at t={now:g} ns; still waiting: {'; '.join(listed)}"
+    parts = [
+        f"nothing can go on at t={now:g} ns",
+        f"still waiting: {'; '.join(listed)}",
+    ]
+    if why:
+        parts.append(why)
+    if any(by.by_full_ring for by in held):
+        parts.append(_FULL_RING)
+    return "; ".join(parts)
+
+
+def _guilty(waiters: Iterable[Waiter]) -> tuple[Collection[str], str]:
+    """The nodes of a cycle of waiters, or the one that waits for who does not; and that
+    in words.
+    """
     peers = {w.node: w.peer for w in waiters if w.peer}
-    ends: list[str] = []
+    found: tuple[Collection[str], str] = ((), "")
     for node in peers:
         chain = [node]
         peer: str | None = peers[node]
@@ -514,8 +540,8 @@ def _deadlock(now: float, waiters: Iterable[Waiter]) -> str:
             peer = peers.get(peer)
         if peer is not None:
             cycle = [*chain[chain.index(peer) :], peer]
-            return f"{text}; cycle: {' -> '.join(cycle)}"
-        ends.append(f"{chain[-2]} waits for {chain[-1]}, which waits for none")
-    if ends:
-        return f"{text}; {ends[0]}"
-    return text
+            return cycle, f"cycle: {' -> '.join(cycle)}"
+        if not found[1]:
+            last = f"{chain[-2]} waits for {chain[-1]}, which waits for none"
+            found = (chain[-2:-1], last)
+    return found

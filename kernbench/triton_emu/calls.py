@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from kernbench.common.arrays import Array
 from kernbench.common.kernel_texts import KernelTexts
-from kernbench.common.messages import LaunchMsg, MsgBase, Region
+from kernbench.common.messages import Held, LaunchMsg, MsgBase, Region
 from kernbench.common.rows import share_a_byte
 from kernbench.sim_engine.event_log import Recorder, Site
 from kernbench.sim_engine.pending import PendingRanges
@@ -50,9 +50,10 @@ class KernelContext:
     ``translate(va, nbytes, past_end)`` gives the physical pieces of a virtual range,
     ``describe(addr)`` the nearest allocation in words; ``peek`` and ``put`` are those
     of ``Sim``. ``peers`` are the pe_cpus of the neighbours by direction, and
-    ``slot_bytes`` the sizes of a slot of the rings there. ``numbers`` gives the
-    numbers of calls, ``scratch_bytes`` is the size of the scratch in the PE's TCM;
-    ``notes`` are printed with the run's results, ``texts`` are what kernels print.
+    ``slot_bytes`` the sizes of a slot of the rings there; ``held(direction, is_send)``
+    says what a send or recv waits for there. ``numbers`` gives the numbers of calls,
+    ``scratch_bytes`` is the size of the scratch in the PE's TCM; ``notes`` are printed
+    with the run's results, ``texts`` are what kernels print.
     """
 
     env: Any
@@ -74,6 +75,7 @@ class KernelContext:
     scratch_bytes: int
     peers: Mapping[str, str]
     slot_bytes: Mapping[str, int]
+    held: Callable[[str, bool], Held]
 
 
 @dataclass(slots=True, eq=False)

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import greenlet
 
 from kernbench.common.exact_time import TICK_NS, cycles_ns
-from kernbench.common.messages import NO_CMD, MsgBase, Waiter
+from kernbench.common.messages import NO_CMD, Held, MsgBase, Waiter
 from kernbench.common.pe_commands import RecvCmd, SendCmd
 from kernbench.common.user_code import called, end_if_forked, located
 from kernbench.errors import KernelError
@@ -204,8 +204,10 @@ class KernelRunner:
             t0 = env.now
             if isinstance(earlier, SendCmd | RecvCmd):
                 waiting = self.ctx.msg.waiting
-                peer = self.ctx.peers[earlier.direction]
-                waiting[msg.cmd] = waiting[msg.cmd]._replace(peer=peer)
+                waiting[msg.cmd] = waiting[msg.cmd]._replace(
+                    peer=self.ctx.peers[earlier.direction],
+                    held=self._held(earlier),
+                )
             while earlier.t_start < 0:
                 if earlier.started is None:
                     earlier.started = env.event()
@@ -213,6 +215,12 @@ class KernelRunner:
             if earlier.t_start + cycle > env.now:
                 yield env.timeout(earlier.t_start + cycle - env.now)
             msg.wait(self.ctx.node.id, "operand", t0, env.now, earlier)
+
+    def _held(self, msg: MsgBase) -> Callable[[], Held]:
+        """Says, whenever it is asked, what holds a send or recv; nothing of others."""
+        if not isinstance(msg, SendCmd | RecvCmd):
+            return Held
+        return partial(self.ctx.held, msg.direction, isinstance(msg, SendCmd))
 
     def _note_waiting(self, call: Call, t_issue: float) -> None:
         """Say who waits from now on, for a DeadlockError."""
@@ -229,6 +237,7 @@ class KernelRunner:
             since=self.ctx.env.now,
             node=node,
             peer=peer,
+            held=self._held(awaited.messages[0]) if awaited.messages else Held,
             record=partial(self._record, call, t_issue),
         )
 

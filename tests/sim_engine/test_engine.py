@@ -391,8 +391,8 @@ def test_a_deadlock_names_each_kernel_and_the_line_that_it_is_blocked_at(
     graph = build_topology(TopologySpec(components=components), layout_cache)
     with pytest.raises(DeadlockError) as caught:
         simulate(bench, graph=graph)
-    first, *waiters = str(caught.value).partition("still waiting: ")[2].split("; ")
-    assert first.startswith("launch k at tests/")
+    *waiters, last = str(caught.value).partition("still waiting: ")[2].split("; ")
+    assert last.startswith("launch k at tests/")
     line = stuck.__code__.co_firstlineno + 2
     for pe, waiter in enumerate(waiters):
         where, _, since = waiter.partition(" since ")

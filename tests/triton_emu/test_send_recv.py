@@ -1,5 +1,7 @@
 """send and recv between kernels: handles, errors, and where nothing can go on."""
 
+import re
+
 import numpy as np
 import pytest
 from ipcq_runs import machine, named, pair, ring, talk
@@ -237,10 +239,10 @@ def test_a_deadlock_names_who_waits_where_since_when_and_the_cycle(graph):
         talk(graph, all_recv_first, N, size=3, neighbors=ring(3))
     line = all_recv_first.__code__.co_firstlineno + 1
     text, _, cycle = str(caught.value).partition("; cycle: ")
-    waiters = text.split("; ")[2:]  # after the time and the launch
-    assert len(waiters) == 3
-    for cube, waiter in enumerate(waiters):
-        where, _, since = waiter.partition(" since ")
+    waiters = text.partition("still waiting: ")[2].split("; ")
+    assert len(waiters) == 4  # the launch is the last
+    for cube, waiter in enumerate(waiters[:3]):
+        where, _, since = waiter.partition(", as ")[0].partition(" since ")
         assert where.startswith(f"sip0.cube{cube}.pe0.pe_cpu: recv W at tests/")
         site, _, caller = where.partition(", called at ")
         assert site.endswith(f"test_send_recv.py:{line}")
@@ -263,9 +265,71 @@ def test_all_sending_more_than_the_ring_first_is_a_deadlock_only_if_they_wait(
         np.testing.assert_array_equal(run.out[1], run.data[0])
         return
     with pytest.raises(
-        DeadlockError, match=r"send E at .*cycle: (\S+) -> (\S+) -> \1$"
+        DeadlockError, match=r"send E at .*cycle: (\S+) -> (\S+) -> \1;"
     ):
         talk(graph, program, 2048, slots=1)
+
+
+def test_a_deadlock_of_full_rings_says_which_are_full_and_what_to_do(graph):
+    def program(rank, mine, out, tl):
+        x = tl.load(mine, (N,), "f32")
+        for _ in range(9):
+            tl.send("E", x)
+        for _ in range(9):
+            tl.recv("W", (N,), "f32")
+
+    with pytest.raises(DeadlockError) as caught:
+        talk(graph, program, N, slots=3)
+    text = str(caught.value)
+    line = program.__code__.co_firstlineno + 3
+    for mine, other in ((0, 1), (1, 0)):
+        assert re.search(
+            rf"sip0\.cube{mine}\.pe0\.pe_cpu: send E at tests/\S+:{line}[^;]*, as its "
+            rf"ring to sip0\.cube{other}\.pe0\.pe_cpu is full \(3 of 3 slots\);",
+            text,
+        )
+    assert text.endswith("and sooner, or send with wait=False")
+
+
+def test_who_waits_for_a_message_says_from_whom_and_speaks_of_no_full_ring(graph):
+    def program(rank, mine, out, tl):
+        tl.recv("W", (N,), "f32")
+
+    with pytest.raises(DeadlockError) as caught:
+        talk(graph, program, N, size=3, neighbors=ring(3))
+    text = str(caught.value)
+    assert "as nothing more has come from sip0.cube2.pe0.pe_cpu;" in text
+    assert "full" not in text
+    assert "wait=False" not in text
+
+
+def test_kernels_are_listed_before_the_launch_that_waits_for_them(graph):
+    def program(rank, mine, out, tl):
+        tl.recv("W", (N,), "f32")
+
+    with pytest.raises(DeadlockError) as caught:
+        talk(graph, program, N)
+    waiters = str(caught.value).partition("still waiting: ")[2].split("; ")
+    starts = [waiter.split()[0] for waiter in waiters[:3]]
+    assert starts == ["sip0.cube0.pe0.pe_cpu:", "sip0.cube1.pe0.pe_cpu:", "launch"]
+
+
+def test_those_of_the_circle_are_listed_before_those_that_wait_for_them_longer(graph):
+    def program(rank, mine, out, tl):
+        if rank == 0:
+            tl.recv("W", (N,), "f32")
+        x = tl.load(mine, (N,), "f32")
+        for _ in range(9):
+            tl.send("E", x)
+
+    def neighbors(rank):
+        return {0: {"W": 1}, 1: {"W": 0, "E": 2}, 2: {"E": 1}}[rank]
+
+    with pytest.raises(DeadlockError) as caught:
+        talk(graph, program, N, size=3, neighbors=neighbors)
+    waiters = str(caught.value).partition("still waiting: ")[2].split("; ")
+    cubes = [re.match(r"sip0\.cube(\d)", waiter)[1] for waiter in waiters[:3]]
+    assert cubes == ["1", "2", "0"]
 
 
 def test_waiting_at_tl_wait_or_at_the_end_of_the_kernel_counts_too(graph):
@@ -286,7 +350,7 @@ def test_waiting_to_overwrite_what_nobody_takes_counts_too(graph):
         tl.recv("W", (2048,), "f32")
 
     with pytest.raises(
-        DeadlockError, match=r"mul at .*mul at .*cycle: (\S+) -> \S+ -> \1$"
+        DeadlockError, match=r"mul at .*mul at .*cycle: (\S+) -> \S+ -> \1;"
     ):
         talk(graph, program, 2048, slots=1)
 

@@ -5,7 +5,7 @@ It knows no greenlet.
 
 import simpy
 
-from kernbench.common.messages import NO_CMD, LaunchMsg
+from kernbench.common.messages import NO_CMD, Held, LaunchMsg
 from kernbench.components.base import ComponentBase, Process
 from kernbench.components.builtin.pe_ipcq import PeIpcq
 from kernbench.components.builtin.pe_mmu import PeMmu
@@ -66,4 +66,5 @@ class PeCpu(ComponentBase):
             scratch_bytes=spec.tcm.size_kib * 1024 - reserved_bytes,
             peers=ipcq.peers if isinstance(ipcq, PeIpcq) else {},
             slot_bytes=ipcq.slot_bytes if isinstance(ipcq, PeIpcq) else {},
+            held=ipcq.held if isinstance(ipcq, PeIpcq) else lambda *_: Held(),
         )

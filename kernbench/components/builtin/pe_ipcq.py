@@ -12,7 +12,7 @@ from functools import partial
 import simpy
 
 from kernbench.common.exact_time import TICK_NS
-from kernbench.common.messages import MsgBase, Region, Transaction
+from kernbench.common.messages import Held, MsgBase, Region, Transaction
 from kernbench.common.pe_commands import PushCmd, RecvCmd, SendCmd, SlotCopy
 from kernbench.components.base import ComponentBase, Process, Sim
 from kernbench.components.builtin.pe_dma import REQUEST_BYTES, PeDma
@@ -98,6 +98,21 @@ class PeIpcq(ComponentBase):
     def slot_bytes(self) -> dict[str, int]:
         """The size of a slot of the ring in each wired direction."""
         return {way: queue.ring.slot_bytes for way, queue in self.queues.items()}
+
+    def held(self, direction: str, is_send: bool) -> Held:
+        """What the next slot that is sent, or taken, waits for now; nothing if it can
+        be.
+        """
+        queue = self.queues[direction]
+        peer = self.peers[direction]
+        if is_send:
+            slots = queue.other_end.ring.slots
+            if queue.head - queue.peer_tail < slots:
+                return Held()
+            return Held(f"its ring to {peer} is full ({slots} of {slots} slots)", True)
+        if queue.tail in queue.landed:
+            return Held()
+        return Held(f"nothing more has come from {peer}")
 
     def connect(self, direction: str, ring: Ring, peer: "PeIpcq", back: str) -> None:
         """Wire a direction: ``peer`` sends into ``ring`` from its own ``back``."""

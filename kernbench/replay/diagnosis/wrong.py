@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -28,6 +28,9 @@ from kernbench.trace import Trace
 _LINE = re.compile(r"(?<![^\s'\"(),])[^\s'\"(),]+?\.py:\d+")
 _OP = re.compile(r"\bop (\d{1,18}) \(([^\s()]{1,200}) on ([^\s()]{1,200})\)")
 """An op that an error of Phase 2 names, as ``DataExecutor`` does."""
+_SEND: tuple[Collection[str], str] = (("send",), "sends")
+_RECV: tuple[Collection[str], str] = (("recv", "recv_async"), "receives")
+"""The calls at either end of a ring, and what a line does that makes them."""
 _UNKNOWN = "?"
 _DEPTH = 32
 """Ops deep that the chain of an element is followed."""
@@ -68,12 +71,13 @@ def _ended_with(index: Index) -> list[Finding]:
     lines = tuple(dict.fromkeys(_LINE.findall(error)))
     evidence: tuple[str, ...] = ()
     if error.startswith("DeadlockError"):
-        senders = _sending_lines(index.trace)
-        evidence = tuple(
-            f"{line} sends, and ran {count_text(times, 'time')}"
-            for line, times in senders.items()
-        )
-        lines = tuple(dict.fromkeys((*lines, *senders)))
+        for calls, does in _other_ends(error):
+            ran = _lines_that_call(index.trace, calls)
+            lines = tuple(dict.fromkeys((*lines, *ran)))
+            evidence += tuple(
+                f"{line} {does}, and ran {count_text(times, 'time')}"
+                for line, times in ran.items()
+            )
     at = _op_named(index, error)
     ops = (at,) if at >= 0 else ()
     if not lines and ops:
@@ -92,11 +96,21 @@ def _op_named(index: Index, error: str) -> int:
     return index.ops.last
 
 
-def _sending_lines(trace: Trace) -> dict[str, int]:
-    """The kernel lines that send, and how often each ran, the rarest first.
+def _other_ends(error: str) -> list[tuple[Collection[str], str]]:
+    """What would have let those go on that a DeadlockError lists, as ``_RECV``."""
+    found = [_RECV] if "is full (" in error else []
+    if not found or "nothing more has come" in error:
+        found.append(_SEND)
+    return found
 
-    Where somebody waits for a message for ever, one of them ran too rarely. Lines that
-    call a function which sends are among them, and stand for it if it is the library's.
+
+def _lines_that_call(trace: Trace, calls: Collection[str]) -> dict[str, int]:
+    """The kernel lines that send, or those that receive, and how often each ran, the
+    rarest first.
+
+    Where somebody waits for a message for ever, or for a free slot, one of them ran too
+    rarely. Lines that call a function which does so are among them, and stand for it if
+    it is the library's.
     """
     lines, which = telling_lines(trace)
     times = dict(zip(lines, np.bincount(which, minlength=len(lines)), strict=True))
@@ -104,21 +118,21 @@ def _sending_lines(trace: Trace) -> dict[str, int]:
     for file, source in trace.sources.items():
         with suppress(SyntaxError):
             trees[file] = ast.parse(source.text)
-    senders = {"send"}
+    callers = {*calls}
     for tree in trees.values():
         for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef) and _lines_calling(node, {"send"}):
-                senders.add(node.name)
+            if isinstance(node, ast.FunctionDef) and _lines_calling(node, calls):
+                callers.add(node.name)
     found: dict[str, int] = {}
     for file, tree in trees.items():
-        for number in _lines_calling(tree, senders):
+        for number in _lines_calling(tree, callers):
             line = f"{file}:{number}"
             if not file.startswith(LIBRARY):
                 found[line] = int(times.get(line, 0))
     return dict(sorted(found.items(), key=lambda row: row[1])[:_LINES])
 
 
-def _lines_calling(tree: ast.AST, names: set[str]) -> list[int]:
+def _lines_calling(tree: ast.AST, names: Collection[str]) -> list[int]:
     """The lines with a call of a method or a function by one of these names."""
     lines = set()
     for node in ast.walk(tree):

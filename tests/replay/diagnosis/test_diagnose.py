@@ -416,3 +416,41 @@ def test_who_waits_for_a_message_of_a_helper_hears_who_would_have_sent_it(diagno
     sender = line_of("# never on two")
     assert sender in first["lines"]
     assert f"{sender} sends, and ran 0 times" in first["evidence"]
+
+
+FULL = """
+from kernbench.ccl.install import install_ipcq
+from kernbench.benches import bench
+from kernbench.runtime_api import DPPolicy
+
+def kernel(x_ptr, tl):
+    pe = tl.program_id(0)
+    x = tl.load(x_ptr[pe : pe + 1, :])
+    for _ in range(6):
+        tl.send("E", x)  # more than the ring holds
+    for _ in range(6):
+        tl.recv("W", (1, 16), "f32")  # nobody comes here
+
+@bench(name="full", description="")
+def run(torch):
+    install_ipcq(
+        torch.engine,
+        world_size=2,
+        rank_to_pe=[(0, 0, 0), (0, 0, 1)],
+        neighbors=lambda pe: {"E": 1 - pe, "W": 1 - pe},
+        slots=2,
+    )
+    dp = DPPolicy(num_cubes=1, num_pes=2, pe="row_wise")
+    torch.launch("fill", kernel, torch.zeros((2, 16), "f32", dp, name="x"))
+"""
+
+
+@pytest.mark.slow
+def test_senders_whose_rings_are_full_hear_that_and_who_never_received(diagnosed):
+    first, *_ = diagnosed(FULL)
+    assert "is full (2 of 2 slots)" in first["title"]
+    sends = line_of("# more than the ring holds")
+    recvs = line_of("# nobody comes here")
+    launch = line_of("torch.launch(")
+    assert first["lines"] == [sends, launch, recvs]
+    assert first["evidence"] == [f"{recvs} receives, and ran 0 times"]
