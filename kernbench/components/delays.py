@@ -28,8 +28,8 @@ class DelayedCalls(CallNumbers):
     ``unmet`` are the delays whose op has not occurred so far.
     """
 
-    def __init__(self, delays: Sequence[Delay]) -> None:
-        super().__init__()
+    def __init__(self, delays: Sequence[Delay], keep_sites: bool = False) -> None:
+        super().__init__(keep_sites)
         self.unmet = list(delays)
         self._by_call: dict[CallName, list[Delay]] = defaultdict(list)
         for delay in delays:

@@ -26,6 +26,7 @@ from kernbench.runtime_api.user_files import Plugin, load_plugins
 from kernbench.sim_engine import op_check
 from kernbench.sim_engine.data_executor import DataExecutor, SnapshotFinding
 from kernbench.sim_engine.engine import GraphEngine, TimingResult
+from kernbench.sim_engine.event_log import Site
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.sim_engine.verify import VerifyReport
@@ -106,6 +107,9 @@ class RunResult:
     find_energy: Callable[[], RunEnergy | None]
     """Adds up the energy of the run, each time anew."""
 
+    sites: Mapping[int, Site]
+    """Where the ops were issued of ``findings`` and ``first_over``, as far as known."""
+
     trace_error: str | None = None
     """Why not all of the run is in its trace; None if it is."""
 
@@ -184,12 +188,14 @@ class RunResult:
             lines.append(self.report.as_text() if self.report.rows else nothing)
         lines += self.failures
         for found in self.findings:
+            issued = self._issued(found.position)
             lines.append(
-                f"finding: operand {found.which} of op {found.position} differs "
-                f"between Phase 1 and Phase 2 by up to {found.max_error:g}"
+                f"finding: operand {found.which} of op {found.position}{issued} "
+                f"differs between Phase 1 and Phase 2 by up to {found.max_error:g}"
             )
         if self.first_over is not None:
-            lines.append(f"debug: {self.first_over.as_text()}")
+            over = self.first_over
+            lines.append(f"debug: {over.as_text()}{self._issued(over.position)}")
         elif self.checked is not None:
             lines.append(
                 f"debug: {self.checked:,} ops checked, none off by more than rounding"
@@ -200,6 +206,11 @@ class RunResult:
             count = f"warnings: {len(self.warnings):,}"
             lines.append(", the first: ".join([count, *self.warnings[:1]]))
         return "\n".join(lines)
+
+    def _issued(self, op: int) -> str:
+        """Where an op was issued that is wrong, as a text goes on."""
+        site = self.sites.get(op)
+        return f" at {site.file}:{site.line}" if site else ""
 
     def _counts(self) -> str:
         """The simulated time, and how many ops of each kind there were."""
@@ -449,6 +460,9 @@ def _result(
         failures = explained(
             engine, phase2.report, torch.expectations, phase2.store, trace_path
         )
+    named = [found.position for found in phase2.findings]
+    if checks.first_over is not None:
+        named.append(checks.first_over.position)
     return RunResult(
         params=params,
         timing=engine.get_timing_result(),
@@ -469,6 +483,7 @@ def _result(
         trace_path=trace_path,
         launch_ns=_launch_ns(engine),
         find_energy=partial(_energy, engine, trace_path),
+        sites=engine.sites_of(named) if named else {},
     )
 
 
@@ -575,7 +590,13 @@ def _run_phase2(torch: Torch, notify: RunProgress) -> _Phase2:
     """Execute the whole op log, and judge what the bench expects on the way."""
     log = list(torch.engine.op_log)
     expected = torch.expectations
-    executor = DataExecutor(log, torch.blank.snapshot(), torch.ops, as_logged=False)
+    executor = DataExecutor(
+        log,
+        torch.blank.snapshot(),
+        torch.ops,
+        as_logged=False,
+        issued_at=torch.engine.line_of,
+    )
     first_judged = min((e.after for e in expected.values()), default=len(log))
     for position in range(0, first_judged, PHASE2_OPS):
         executor.run_until(position)
@@ -588,7 +609,13 @@ def _run_phase2(torch: Torch, notify: RunProgress) -> _Phase2:
 def _check_ops(torch: Torch, notify: RunProgress) -> _DebugChecks:
     """Check every op beside the float64 oracle."""
     log = list(torch.engine.op_log)
-    executor = DataExecutor(log, torch.blank.snapshot(), torch.ops, as_logged=False)
+    executor = DataExecutor(
+        log,
+        torch.blank.snapshot(),
+        torch.ops,
+        as_logged=False,
+        issued_at=torch.engine.line_of,
+    )
     checks: list[op_check.OpCheck] = []
     for check in op_check.debug_check(executor):
         checks.append(check)

@@ -77,7 +77,11 @@ class Torch:
         self._names: set[str] = set()
         self._allocator = Allocator(engine)
         self._phase2 = DataExecutor(
-            [], self.blank.snapshot(), self.ops, as_logged=False
+            [],
+            self.blank.snapshot(),
+            self.ops,
+            as_logged=False,
+            issued_at=engine.line_of,
         )
 
     def __getattr__(self, name: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
 from typing import TypeAlias
@@ -60,6 +60,11 @@ def execute(record: OpRecord, store: MemoryStore, ops: Ops = NUMPY_OPS) -> None:
     perform([plan_of(whole, ops).turn(whole)], store)
 
 
+def _unknown_line(rank: int) -> str:
+    """Of a log alone it is not known which kernel line has issued an op."""
+    return ""
+
+
 class DataExecutor:
     """Executes ``op_log``, which its dependency_ids index, on ``initial_store`` itself.
 
@@ -74,7 +79,8 @@ class DataExecutor:
     overlaps need no care. ``batch=False`` runs them one by one. ``tensors`` says where
     those lie that ``verify`` is asked about by name. ``as_logged=False`` takes ops of
     one instant for logged in canonical order, in which a trace has them: whoever runs
-    a simulation gets the same from its log as from its trace.
+    a simulation gets the same from its log as from its trace. ``issued_at`` gives the
+    kernel line of an op by its rank, for its error; "" where that is not known.
 
     What takes long calls ``progress`` with the share done, at least every 10 ms. It may
     raise ``Cancelled``: then the op that was to run has not run, and one can go on
@@ -91,6 +97,7 @@ class DataExecutor:
         progress: Progress = no_progress,
         tensors: Tensors = NO_TENSORS,
         as_logged: bool = True,
+        issued_at: Callable[[int], str] = _unknown_line,
     ) -> None:
         self.store = MemoryStore() if initial_store is None else initial_store
         self.position = 0
@@ -101,6 +108,7 @@ class DataExecutor:
         self._batch = batch
         self._tensors = tensors
         self._as_logged = as_logged
+        self._issued_at = issued_at
         # in canonical order; a rank is an index of it
         self._records: list[OpRecord] = []
         # the ranks in the order in which they are executed
@@ -191,15 +199,12 @@ class DataExecutor:
         record = self._records[rank]
         count = 1
         if record.op_kind in EXECUTED:
-            where = partial(
-                "op {} ({} on {})".format, rank, record.op_name, record.component_id
-            )
             ran, _ = perform_next(
                 self._turn,
                 self.position,
                 limit,
                 self.store,
-                where,
+                partial(self._named, rank),
                 self.findings,
                 progress=progress,
                 done=done,
@@ -209,6 +214,13 @@ class DataExecutor:
             self.skipped[record.op_name] += 1
         self.position += count
         return record
+
+    def _named(self, rank: int) -> str:
+        """An op, as an error begins."""
+        record = self._records[rank]
+        text = f"op {rank} ({record.op_name} on {record.component_id})"
+        line = self._issued_at(rank)
+        return f"{text} at {line}" if line else text
 
     def verify(
         self,
@@ -230,7 +242,11 @@ class DataExecutor:
         executor = self
         if ordered and ordered[0][1].after < self.position:
             executor = DataExecutor(
-                (), self._initial.snapshot(), self._ops, self._batch
+                (),
+                self._initial.snapshot(),
+                self._ops,
+                self._batch,
+                issued_at=self._issued_at,
             )
             executor._records += self._records
             executor._order += self._order

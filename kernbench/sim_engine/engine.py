@@ -43,7 +43,7 @@ from kernbench.errors import DeadlockError, LimitError
 from kernbench.policy.routing.router import AddressResolver, PathRouter
 from kernbench.sim_engine.event_log import Recorder, Shard, Site
 from kernbench.sim_engine.memory_store import MemoryStore
-from kernbench.sim_engine.op_log import OpLogger, OpRecord, OpSink
+from kernbench.sim_engine.op_log import OpLogger, OpRecord, OpSink, canonical_rows
 from kernbench.sim_engine.pending import PendingRanges
 from kernbench.topology.graph import Place, TopologyGraph
 from kernbench.triton_emu.calls import CallNumbers
@@ -167,10 +167,10 @@ class GraphEngine:
         # No event after it is simulated, and why not.
         self._end_ns = max_ns
         self._limit = f"max_ns={max_ns:,.15g}"
-        self._numbers = CallNumbers()
+        self._numbers = CallNumbers(keep)
         self._delays: DelayedCalls | None = None
         if delays:
-            self._delays = DelayedCalls(delays)
+            self._delays = DelayedCalls(delays, keep)
             self._numbers = self._delays
         components = _Components(graph, self._delays)
         self.network = Network(self.env, graph, components, recorder)
@@ -217,6 +217,26 @@ class GraphEngine:
         if self.recorder is not None and not self._keep:
             return self.recorder.op_log()
         return [] if self.op_logger is None else self.op_logger.records
+
+    def sites_of(self, ops: Collection[int]) -> dict[int, Site]:
+        """By op, which are canonical positions, the call that issued it, if known.
+
+        If ops are not kept here, they are read back from the recorder at each call.
+        """
+        if self.recorder is not None and not self._keep:
+            return self.recorder.sites_of(ops)
+        if self.op_logger is None:
+            return {}
+        rows = canonical_rows(self.op_logger.records)
+        calls = self.op_logger.calls
+        sites = self._numbers.sites
+        known = [(op, calls[rows[op]]) for op in ops if op < len(rows)]
+        return {op: sites[call] for op, call in known if call < len(sites)}
+
+    def line_of(self, op: int) -> str:
+        """The "file:line" of the call that issued an op; "" where it is not known."""
+        site = self.sites_of((op,)).get(op)
+        return f"{site.file}:{site.line}" if site else ""
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ router, so this module needs none of the helpers of ADR-0051.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple, Protocol
@@ -94,6 +94,9 @@ class Recorder(OpSink, Protocol):
 
         It comes before the call goes on, and only if that function is no kernel.
         """
+
+    def sites_of(self, ops: Collection[int]) -> dict[int, Site]:
+        """By op, a position in ``op_log``, where it was issued, if that is known."""
 
     def op_log(self) -> Sequence[OpRecord]:
         """All ops so far by t_start; asked of a sink that alone has them."""

@@ -149,6 +149,7 @@ class OpLogger:
         is_pending: Callable[[str, int, int], bool] | None = None,
     ) -> None:
         self._records: list[OpRecord] = []
+        self._calls: list[int] = []  # the number of the call of each of _records
         self._pending: dict[int, dict[str, Any]] = {}
         self._memory_store = memory_store
         self._is_pending = is_pending
@@ -172,10 +173,16 @@ class OpLogger:
             order = sorted(range(count), key=lambda i: self._records[i].t_start)
             moved = dict(zip(order, range(count), strict=True))
             self._records[:] = [self._records[i] for i in order]
+            self._calls = [self._calls[i] for i in order]
             self._position = [moved[p] for p in self._position]
             for record in self._records:
                 record.dependency_ids = [moved[d] for d in record.dependency_ids]
         return self._records
+
+    @property
+    def calls(self) -> Sequence[int]:
+        """The number of the call that issued each of ``records``, or NO_CMD."""
+        return self._calls
 
     def record_start(self, t: float, component_id: str, msg: object) -> None:
         """Note that the service of ``msg`` starts at ``t`` ns.
@@ -301,6 +308,7 @@ class OpLogger:
             record.dependency_ids = [self._position[d] for d in record.dependency_ids]
             self._position.append(msg.row)
             self._records.append(record)
+            self._calls.append(msg.cmd)
 
     def _stored(
         self, src: Region, was_ready: bool, before: Array | None

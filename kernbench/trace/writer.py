@@ -12,7 +12,7 @@ stop the run for 56 ms each, those of 4 Ki rows for 3 ms.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from threading import RLock
@@ -189,8 +189,27 @@ class TraceWriter:
 
         KernbenchError if some of them could neither be written nor held in memory.
         """
+        return self._so_far().ops
+
+    def sites_of(self, ops: Collection[int]) -> dict[int, Site]:
+        """By op, which are canonical positions, the call that issued it, if known.
+
+        KernbenchError as of ``op_log``.
+        """
+        trace = self._so_far()
+        found = {}
+        for op in ops:
+            if op < len(trace.order):
+                call = int(trace.op_columns.cmd[trace.order[op]])
+                issued = trace.command(call)
+                if issued is not None:
+                    found[op] = issued.site
+        return found
+
+    def _so_far(self) -> Trace:
+        """What has been written, read back."""
         self.flush()
-        return Trace(self._stream.reopened()).ops
+        return Trace(self._stream.reopened())
 
     # -- the Recorder --------------------------------------------------------------
 

@@ -31,15 +31,20 @@ class Piece(NamedTuple):
 class CallNumbers:
     """The numbers of calls, in the order in which they are made, from 0.
 
-    ``upcoming`` is the next.
+    ``upcoming`` is the next. ``sites`` has the site of each by its number, if they are
+    kept.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keep_sites: bool = False) -> None:
         self.upcoming = 0
+        self.sites: list[Site] = []
+        self._keep_sites = keep_sites
 
     def take(self, pe: str, call: str, site: Site) -> int:
         """The number of the call of that name that ``pe`` makes at ``site`` now."""
         self.upcoming += 1
+        if self._keep_sites:
+            self.sites.append(site)
         return self.upcoming - 1
 
 
