@@ -61,7 +61,7 @@ _BLOCK_BYTES = 3 << 27
 """Of the times of a block of scenarios."""
 
 _MUCH = 0.02
-"""The share of the time of a launch that another order may save for it to be sure."""
+"""If waits of such a share of a launch depend on another order it is unsure."""
 
 _LEAST_NS = 0.5
 """Gains below this many ns are not told."""
@@ -401,11 +401,12 @@ class WhatIfIndex:
             return why
         other = known.batches.walk(scenario, stage(progress, 0.2, 1.0), overtaken)[:, 0]
         spans = self._spans(known, times)
-        sooner = spans - self._spans(known, other)
-        most = float(np.max(sooner / np.maximum(spans, TICK_NS), initial=0.0))
+        # without their waits; whoever is served after them instead may wait longer
+        waited = spans - self._spans(known, other)
+        most = float(np.max(waited / np.maximum(spans, TICK_NS), initial=0.0))
         if most < _MUCH:
             return ""
-        return f"{_OTHER_TURNS}; a launch may take up to {most:.1%} less than predicted"
+        return f"{_OTHER_TURNS}; waits worth {most:.1%} of a launch depend on it"
 
     def _contended(
         self, known: _Known, times: Floats, weight: Floats, machine: Machine

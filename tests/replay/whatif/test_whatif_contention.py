@@ -1,9 +1,11 @@
 """What is called sure about programs whose transactions get in each other's way."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from kernbench.replay.whatif import index
 from kernbench.replay.whatif.index import WhatIfIndex
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
@@ -173,6 +175,21 @@ def test_no_sure_answer_is_wrong_where_others_are_met_on_the_way(
 def test_what_leaves_all_servers_as_they_were_is_sure(recorded, program, change):
     _, index = recorded(program)
     assert index.predict((change,)).sure
+
+
+def test_what_another_order_changes_is_told_without_a_direction(recorded, monkeypatch):
+    """Who is served before others takes less, who comes after them more."""
+    # else one of the waits alone is a reason, and their sum is not looked at
+    monkeypatch.setattr(index, "LEAST_SHARE", 1.0)
+    monkeypatch.setattr(index, "CROWDED_SHARE", 1.0)
+    _, known = recorded("staggered")
+    answer = known.predict(("pe.cpu.issue_cycles=4",))
+    assert not answer.sure
+    assert re.fullmatch(
+        "links or controllers of HBM would serve in another order than they did; "
+        r"waits worth \d+\.\d% of a launch depend on it",
+        answer.why,
+    )
 
 
 def test_a_run_that_an_error_ended_is_told_unsure(tmp_path):
