@@ -56,7 +56,7 @@ def test_help_lists_every_command_with_its_arguments():
 def test_help_of_one_command_has_its_example_and_no_others():
     text = " ".join(kernbench("trace", "ops", "--help").output.split())
     example = "kernbench trace ops traces/matmul.msgpack 40 --where "
-    assert text.startswith(f"For example: {example}'kind=gemm and dur > 1us' Usage:")
+    assert text.startswith(f"For example: {example}'kind=gemm and dur > 100ns' Usage:")
     assert f" ops FILE {OPS.usage} " in text
     assert " divergence " not in text
 

@@ -23,6 +23,7 @@ from kernbench.replay.command_help import WORDS, shell_examples
 from kernbench.replay.commands import listed
 from kernbench.replay.parsing import arguments_of
 from kernbench.replay.time.pieces import KIND_MEANINGS, KINDS
+from tui.__main__ import main as tui
 
 TRACES = Path(__file__).parent.parent / "traces"
 MATMUL = str(TRACES / "matmul.msgpack")
@@ -135,10 +136,7 @@ def test_help_of_a_program_begins_with_an_example_that_can_be_called(words):
     command.make_context("x", args[len(words) :], resilient_parsing=False).close()
 
 
-ASKED = [command for command in listed() if command.kind != "move"]
-
-
-@pytest.mark.parametrize("command", ASKED, ids=lambda command: command.name)
+@pytest.mark.parametrize("command", listed(), ids=lambda command: command.name)
 def test_help_of_a_question_begins_with_its_examples(command):
     lines = kernbench("trace", command.name, "--help").stdout.splitlines()
     assert lines[0] == "For example:"
@@ -151,16 +149,49 @@ def test_help_of_a_question_begins_with_its_examples(command):
     "line",
     [
         pytest.param(line, marks=pytest.mark.slow if "--prove" in line else ())
-        for command in ASKED
+        for command in listed()
         for line in shell_examples(command)
     ],
 )
-def test_an_example_of_a_question_is_answered(line, at_traces):
+def test_an_example_finds_something(line, at_traces):
     shutil.copy(MATMUL, "other.msgpack")
-    _, *args = shlex.split(line)
-    result = kernbench(*args)
-    assert result.exit_code == 0, result.stderr
+    result = typed(line)
+    found_hazards = "trace hazards " in line
+    assert result.exit_code == found_hazards, result.stderr
     assert result.stdout
+    if "'delete 1'" not in line:  # it leaves no stop
+        assert NOTHING.search(result.stdout) is None, result.stdout
+
+
+LEADS_ELSEWHERE = [command for command in listed() if command.stayed]
+
+
+@pytest.mark.parametrize("command", LEADS_ELSEWHERE, ids=lambda command: command.name)
+def test_an_example_of_a_move_leads_to_another_op(command, at_traces):
+    for line in shell_examples(command):
+        if command.moves_cursor:
+            before = re.search(r"--op (\d+)|'goto (\d+)'", line)
+            after = re.findall(r"^op (\d+) of", typed(line).stdout, re.MULTILINE)[-1]
+            assert after not in before.groups()
+
+
+NOTHING = re.compile(
+    r"\A(no|none|nothing|0) |^(no stop|no mark|none found)"
+    r"|\bat 0 ops|before the first|no further",
+    re.MULTILINE,
+)
+"""What an answer says that has found nothing."""
+
+
+def typed(line):
+    """What a line of a shell does: of kernbench, or of a script for the debugger."""
+    made, _, called = line.rpartition(" | ")
+    program, *args = shlex.split(called)
+    if program == "kernbench":
+        return kernbench(*args)
+    assert program == "kernbench-tui"
+    _, _, *lines = shlex.split(made)
+    return CliRunner().invoke(tui, args, input="\n".join(lines))
 
 
 def test_help_of_blame_is_about_blame_only():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from kernbench.replay.answers import OpList
 from kernbench.replay.index import Index
@@ -22,6 +22,21 @@ Answer = Any
 """A frozen dataclass that knows its own text: ``lines(width)``."""
 
 
+class Asked(NamedTuple):
+    """Of what a shell asks the examples of a command, so that they find something.
+
+    It is the bundled trace ``of``, at ``op`` (None: the last). What answers about what
+    was typed before in a session is asked in a script, ``after`` another line.
+    """
+
+    of: str = "matmul"
+    op: int | None = None
+    after: str = ""
+
+
+MATMUL = Asked()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Command:
     """One command.
@@ -32,7 +47,8 @@ class Command:
     the question whose answer it has to know, and ``report(index, before, after, args)``
     is printed (by default the line of the op that it led to). Only those that
     ``moves_cursor`` take another's place that waits for an answer. ``stayed`` is said
-    on a screen where a move led nowhere, ``title`` what is computed (the name, if there
+    on a screen where a move led nowhere, ``example`` has a call a line, ``asked`` says
+    of what, ``title`` what is computed (the name, if there
     is none). ``topic`` is the question under which the README lists it, if it does.
     Those not ``listed`` are asked by panes only. ``proof`` is the effect that is called
     instead where the arguments say ``prove``: it runs the trace again. ``details`` are
@@ -54,6 +70,7 @@ class Command:
     title: str = ""
     topic: str = ""
     example: str = ""
+    asked: Asked = MATMUL
     pages: Callable[[Index, Any], Iterator[OpList] | None] | None = None
     listed: bool = True
     proof: Command | None = None
@@ -135,6 +152,7 @@ def move(
     stayed: str = "",
     moves_cursor: bool = True,
     example: str = "",
+    asked: Asked = MATMUL,
 ) -> Command:
     """A row that makes another session, by ``make(index, session, args, known)``."""
     return Command(
@@ -148,6 +166,7 @@ def move(
         stayed=stayed,
         moves_cursor=moves_cursor,
         example=example,
+        asked=asked,
     )
 
 
@@ -160,6 +179,7 @@ def instant(
     *,
     topic: str = "",
     example: str = "",
+    asked: Asked = MATMUL,
     listed: bool = True,
 ) -> Command:
     """A row that is answered at once, where it is asked."""
@@ -172,6 +192,7 @@ def instant(
         about=about,
         topic=topic,
         example=example,
+        asked=asked,
         listed=listed,
     )
 
@@ -187,6 +208,7 @@ def job(
     topic: str = "",
     title: str = "",
     example: str = "",
+    asked: Asked = MATMUL,
     pages: Callable[[Index, Any], Iterator[OpList] | None] | None = None,
     listed: bool = True,
     proof: Command | None = None,
@@ -204,6 +226,7 @@ def job(
         title=title,
         topic=topic,
         example=example,
+        asked=asked,
         pages=pages,
         listed=listed,
         proof=proof,

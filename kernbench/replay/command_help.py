@@ -10,14 +10,11 @@ from kernbench.replay.command import Command
 from kernbench.replay.expr import FIELDS
 from kernbench.replay.parsing import Extent, TypedLine, parse_arguments
 
-BUNDLED = "traces/matmul.msgpack"
-"""The trace that examples ask."""
-
 WORDS = {
     "PLACE": "c[3,17] or c[0:2, :], elements of a tensor by its name; "
     "x@sip0.cube0.pe1.pe_cpu[2], those of the copy that a PE owns; "
     "hbm 0x4000:64, bytes of hbm, tcm or sram",
-    "EXPR": "FIELD SIGN VALUE, joined by and, or, not, ( ): kind=gemm and dur > 1us. "
+    "EXPR": "FIELD SIGN VALUE, joined by and, or, not, ( ): kind=gemm and dur > 100ns. "
     "Signs are = != < <= > >=, and ~ !~ for globs (name ~ 'TileToken/*'); times have "
     f"units, counts may be 0x40 or 4KiB. Fields: {' '.join(FIELDS)}",
     "TIME": "a time of the run, as in 3.2us, 450ns or 1ms",
@@ -48,9 +45,9 @@ def examples_of(command: Command) -> list[str]:
     return command.example.splitlines() or [command.name]
 
 
-def shell_examples(command: Command, file: str = BUNDLED) -> list[str]:
-    """The same as lines of a shell, asked of a trace."""
-    return [_shell_line(command, text, file) for text in examples_of(command)]
+def shell_examples(command: Command) -> list[str]:
+    """The same as lines of a shell, asked of a bundled trace."""
+    return [_shell_line(command, text) for text in examples_of(command)]
 
 
 class _Noting(TypedLine):
@@ -72,9 +69,17 @@ class _Noting(TypedLine):
         return value
 
 
-def _shell_line(command: Command, text: str, file: str) -> str:
-    """A typed line as one asks a trace from a shell."""
+def _shell_line(command: Command, text: str) -> str:
+    """A typed line as one asks a trace from a shell; in a script, if another line has
+    to come before.
+    """
+    asked = command.asked
+    file = f"traces/{asked.of}.msgpack"
+    if asked.after:
+        lines = f"{shlex.quote(asked.after)} {shlex.quote(text)}"
+        return f"printf '%s\\n' {lines} | kernbench-tui {file} --script -"
     _name, _, rest = text.partition(" ")
     line = _Noting(rest)
     parse_arguments(command.args, line)
-    return " ".join(["kernbench trace", command.name, file, *line.words])
+    at = [] if asked.op is None else [f"--op {asked.op}"]
+    return " ".join(["kernbench trace", command.name, file, *line.words, *at])

@@ -22,6 +22,7 @@ from kernbench.replay.answers import Listing, Moved, Stopped
 from kernbench.replay.command import (
     ABOUT_OP,
     Answer,
+    Asked,
     Call,
     Command,
     effect,
@@ -208,8 +209,11 @@ _SLOW = "why is it slow"
 _FILE = "is the file whole, in parts, for others"
 TOPICS = (_HAPPENED, _DATA, _RIGHT, _SLOW, _FILE)
 """The questions under which the README lists commands."""
+_AT_A_TILE = Asked(op=40)
+_IN_A_LOOP = Asked("flash_attention", op=60)
+_AFTER_A_STOP = Asked(after="break kind = gemm")
 _BACK_OR_ON = "no further op that way"
-_FIND = 'find comp ~ "*.pe_gemm" and dur >= 3.2us'
+_FIND = 'find comp ~ "*.pe_gemm" and dur > 100ns'
 
 
 INFO = instant(
@@ -235,6 +239,7 @@ STEP = move(
     "move by N ops (negative: back)",
     moves.step,
     stayed=_BACK_OR_ON,
+    asked=_IN_A_LOOP,
 )
 NEXT = move(
     "next",
@@ -242,6 +247,7 @@ NEXT = move(
     "move by N ops within the focus",
     moves.step_in_focus,
     stayed="no further op that way in the focus: u widens it",
+    asked=_IN_A_LOOP,
 )
 LINE = move(
     "line",
@@ -249,13 +255,15 @@ LINE = move(
     "move by N kernel lines of this PE",
     moves.step_line,
     stayed=_BACK_OR_ON,
+    asked=_IN_A_LOOP,
 )
 TO_LINE = move(
     "to-line",
     moves.LineNumber,
     "to this PE's next op of line N",
     moves.to_line,
-    example="to-line 35",
+    example="to-line 22",
+    asked=Asked(op=16),
 )
 LANE = move(
     "lane",
@@ -263,6 +271,7 @@ LANE = move(
     "move by N ops in this lane",
     moves.step_lane,
     stayed=_BACK_OR_ON,
+    asked=_IN_A_LOOP,
 )
 STAGE = move(
     "stage",
@@ -270,6 +279,7 @@ STAGE = move(
     "move by N stages of this tile",
     moves.step_stage,
     stayed=_BACK_OR_ON,
+    asked=_AT_A_TILE,
 )
 TILE = move(
     "tile",
@@ -277,10 +287,15 @@ TILE = move(
     "move by N tiles of the composite",
     moves.step_tile,
     stayed=_BACK_OR_ON,
+    asked=_AT_A_TILE,
 )
 FIRST = move("first", NoArguments, "to the first stage of this tile", moves.to_first)
 LAST = move(
-    "last", NoArguments, "to the tile's last stage, or the op's end", moves.to_last
+    "last",
+    NoArguments,
+    "to the tile's last stage, or the op's end",
+    moves.to_last,
+    asked=_AT_A_TILE,
 )
 CAUSE = move(
     "cause",
@@ -288,6 +303,7 @@ CAUSE = move(
     "to what it waited for, or stage before",
     moves.to_cause,
     stayed="this op waited for no other",
+    asked=_AT_A_TILE,
 )
 EFFECT = move(
     "effect",
@@ -295,6 +311,7 @@ EFFECT = move(
     "to its first waiter, or next stage",
     moves.to_effect,
     stayed="no op waited for this one",
+    asked=_AT_A_TILE,
 )
 MARK = move(
     "mark",
@@ -306,7 +323,12 @@ MARK = move(
     example="mark a",
 )
 MARKS = instant(
-    "marks", NoArguments, "all marks", questions.marks, frozenset({"marks"})
+    "marks",
+    NoArguments,
+    "all marks",
+    questions.marks,
+    frozenset({"marks"}),
+    asked=Asked(after="mark a"),
 )
 BACK = move(
     "back",
@@ -314,6 +336,7 @@ BACK = move(
     "undo N jumps (negative: redo)",
     moves.back,
     stayed="no further jump that way",
+    asked=Asked(after="goto 40"),
 )
 FIND = move(
     "find",
@@ -322,6 +345,7 @@ FIND = move(
     moves.find,
     needs=_fitting_ops,
     example=_FIND,
+    asked=Asked(op=0),
 )
 FIND_BACK = move(
     "rfind",
@@ -339,7 +363,7 @@ BREAK = move(
     needs=_fitting_ops,
     report=_new_stop,
     moves_cursor=False,
-    example="break name = dma_write and (bytes > 4KiB or line = matmul.py:35)",
+    example="break kind = gemm and (bytes > 4KiB or line = matmul.py:22)",
 )
 WATCH = move(
     "watch",
@@ -360,9 +384,15 @@ CATCH = move(
     report=_new_stop,
     moves_cursor=False,
     example="catch hazards",
+    asked=Asked("fault_missing_wait"),
 )
 BREAKS = instant(
-    "breaks", NoArguments, "all stops", questions.breaks, frozenset({"stops"})
+    "breaks",
+    NoArguments,
+    "all stops",
+    questions.breaks,
+    frozenset({"stops"}),
+    asked=_AFTER_A_STOP,
 )
 DELETE = move(
     "delete",
@@ -372,6 +402,7 @@ DELETE = move(
     report=_all_stops,
     moves_cursor=False,
     example="delete 1",
+    asked=_AFTER_A_STOP,
 )
 CONTINUE = move(
     "continue",
@@ -379,6 +410,7 @@ CONTINUE = move(
     "run to the next or previous stop",
     moves.continue_,
     report=_stopped,
+    asked=_AFTER_A_STOP,
 )
 ASSERT = move(
     "assert",
@@ -390,7 +422,8 @@ ASSERT = move(
     report=_ok,
     moves_cursor=False,
     example="assert kind=gemm and dur<2us\nassert none dur > 1ms\n"
-    "assert 16 kind=memory\nassert ok verify\nassert 'mm.py:12' in source",
+    "assert 16 kind=memory\nassert ok verify\nassert 'matmul.py:22' in source",
+    asked=Asked(op=16),
 )
 OPS = job(
     "ops",
@@ -399,7 +432,7 @@ OPS = job(
     questions.ops,
     "memory",
     ABOUT_OP,
-    example="ops 40 where kind=gemm and dur > 1us",
+    example="ops 40 where kind=gemm and dur > 100ns",
     pages=questions.pages_of_ops,
     topic=_HAPPENED,
 )
@@ -426,7 +459,8 @@ TEXTS = job(
     questions.texts,
     "columns",
     topic=_HAPPENED,
-    example="texts sip0.cube0.pe3 --limit 20",
+    example="texts sip0.cube0.pe0 --limit 20",
+    asked=Asked("fault_ring_by_name"),
 )
 MEMORY = job(
     "memory",
@@ -477,6 +511,7 @@ WHO_READS = job(
     ABOUT_OP,
     topic=_DATA,
     example="who-reads a[0,0]",
+    asked=Asked(op=0),
 )
 ROUTE = job(
     "route",
@@ -515,6 +550,7 @@ DIVERGENCE = job(
     questions.divergence,
     "memory",
     topic=_RIGHT,
+    asked=Asked("fault_overflow"),
 )
 OUTPUTS = job(
     "outputs",
@@ -548,6 +584,7 @@ HAZARDS = job(
     "memory",
     topic=_RIGHT,
     proof=PROVE_HAZARDS,
+    asked=Asked("fault_missing_wait"),
 )
 DIAGNOSE = job(
     "diagnose",
