@@ -50,8 +50,10 @@ from kernbench.replay.runs_beside import (
     differing_ends,
     error_of,
     lost,
+    other_benches,
     other_runs,
     rerun_of,
+    same_sources,
 )
 from kernbench.replay.text import count_text, table, wrapped
 from kernbench.replay.time.op_classes import CLASSES
@@ -194,8 +196,9 @@ def compare(
     may be another program that takes other times: it is not ``ok`` if its launches take
     more than that longer, if it ended in an error where A did not, if a tensor is wrong
     that was right, or if from the same inputs one has become another by more than its
-    dtype's tolerance.
+    dtype's tolerance. UsageError with a limit for two benches.
     """
+    _refuse_other_bench(trace_a, trace_b, percent)
     sides = computed_beside(
         lambda: Sides(Index(trace_a), Index(trace_b)), progress, 0.0
     )
@@ -216,18 +219,21 @@ def compare(
             progress(0.4)
             changes.append(_change(sides, programs, matched, kind, row_a, row_b))
     data = _data(sides, programs, stage(progress, 0.4, 0.9))
-    runs = computed_beside(lambda: other_runs(*traces), progress, 0.9)
-    by_line = _by_line(sides, progress)
+    files = computed_beside(lambda: same_sources(*traces), progress, 0.9)
+    runs = computed_beside(lambda: other_runs(*traces, files), progress, 0.9)
+    by_line = _by_line(sides, files, progress)
     totals = _totals(sides, progress)
     tensors = _by_tensor(sides, progress)
-    savings = computed_beside(lambda: _savings(sides, matched), progress, 0.95)
+    savings = computed_beside(lambda: _savings(sides, matched, files), progress, 0.95)
     counts = {"matched": len(matched.pairs.a)}
     for kind, rows in matched.kinds.items():
         counts[kind] = max(len(rows.a), len(rows.b))
     unknown = [*data.unknown, *lost(*traces)]
     differs = [*_differing_ops(counts), *_differing_data(data.outputs, tensors)]
     issued = (programs.a.calls, programs.b.calls)
-    differs += computed_beside(lambda: differing_ends(*traces, *issued), progress, 0.95)
+    differs += computed_beside(
+        lambda: differing_ends(*traces, *issued, files), progress, 0.95
+    )
     if matched.any_time or any(row.a != row.b for row in totals):
         differs.append(_differing_times(totals[1], counts, least))
     same = not (differs or runs or unknown)
@@ -241,10 +247,13 @@ def compare(
         said.append(_other_run(others))
     if percent is not None:
         wrong = _wrong(sides, totals[1], tensors, percent)
-        if _same_inputs(sides, matched):
+        has_same_inputs = _same_inputs(sides, matched)
+        if has_same_inputs:
             wrong += _not_as_before(data.outputs)
         ok = not wrong
         said += wrong or [f"within {percent:g} %"]
+        if not has_same_inputs:
+            said.append("other inputs, so outputs were not held against A's")
     if unknown:
         said.append("not all could be compared")
     if same:
@@ -265,6 +274,16 @@ def compare(
         counts=counts,
         changes=tuple(changes),
     )
+
+
+def _refuse_other_bench(a: Trace, b: Trace, percent: float | None) -> None:
+    """UsageError where two benches are to be held to a limit: it would say nothing."""
+    benches = other_benches(a, b)
+    if benches is not None and percent is not None:
+        raise UsageError(
+            f"{a.path} is of bench {benches[0]}, {b.path} of bench {benches[1]}: a "
+            "limit is for two runs of one bench; compare without one shows what differs"
+        )
 
 
 # -- data ------------------------------------------------------------------------------
@@ -355,11 +374,11 @@ def _differing_times(
     )
 
 
-def _savings(sides: Sides, matched: Matched) -> list[Saving]:
+def _savings(sides: Sides, matched: Matched, files: Mapping[str, str]) -> list[Saving]:
     """By op name and kernel line how much sooner B's ops end, the largest first."""
     pairs = matched.pairs
-    groups_a = _name_and_line(sides.a)
-    groups_b = _name_and_line(sides.b)
+    groups_a = _name_and_line(sides.a, files)
+    groups_b = _name_and_line(sides.b, {})
     own = matched.kinds["missing"].a
     new = matched.kinds["added"].b
     keys = np.concatenate([groups_b[pairs.b], groups_a[own], groups_b[new]])
@@ -395,13 +414,16 @@ def _shown(sides: Sides, pairs: Rows, own: Ints, new: Ints, place: int) -> OpRow
     return sides.b.ops.row(int(sides.b.trace.position[new[place - len(own)]]))
 
 
-def _name_and_line(side: Index) -> Array:
-    """By row a hash of an op's name and the text of its kernel line's place."""
+def _name_and_line(side: Index, files: Mapping[str, str]) -> Array:
+    """By row a hash of an op's name and its kernel line, in a file of ``files``."""
     trace = side.trace
     text = trace.strings.__getitem__
 
     def place(site: int) -> Any:
-        return site if site < 0 else (text(site >> 32), site & 0xFFFFFFFF)
+        if site < 0:
+            return site
+        file = text(site >> 32)
+        return files.get(file, file), site & 0xFFFFFFFF
 
     sites = hashes_of(side.ops.sites(trace.position), place)
     return mixed(hashes_of(trace.op_columns.name[:], text), sites)
@@ -443,10 +465,15 @@ def _busy(side: Index) -> list[float]:
     return found
 
 
-def _by_line(sides: Sides, progress: Progress) -> list[Beside]:
-    """The time of PEs by kernel line, the largest difference first."""
-    times_a = _line_times(sides.a, progress)
-    times_b = _line_times(sides.b, progress)
+def _by_line(
+    sides: Sides, files: Mapping[str, str], progress: Progress
+) -> list[Beside]:
+    """The time of PEs by kernel line, the largest difference first.
+
+    Lines of a file that was in another folder are named by where it is in B.
+    """
+    times_a = _line_times(sides.a, files, progress)
+    times_b = _line_times(sides.b, {}, progress)
     rows = [
         _beside(line, times_a.get(line, 0.0), times_b.get(line, 0.0))
         for line in times_a | times_b
@@ -455,13 +482,17 @@ def _by_line(sides: Sides, progress: Progress) -> list[Beside]:
     return rows
 
 
-def _line_times(side: Index, progress: Progress) -> dict[str, float]:
+def _line_times(
+    side: Index, files: Mapping[str, str], progress: Progress
+) -> dict[str, float]:
     """By file and text of a kernel line, which may have moved, ns of PEs' time."""
     spent = defaultdict[str, float](float)
     with suppress(UsageError):  # no kernel has run
         for row in side.stalls.lines(None, stage(progress, 0.9, 0.95)).rows:
-            file = row.site.rpartition(":")[0]
-            spent[f"{file}: {row.text}" if row.text else row.site] += row.time
+            shown, _, number = row.site.rpartition(":")
+            file = files.get(shown, shown)
+            line = f"{file}: {row.text}" if row.text else f"{file}:{number}"
+            spent[line] += row.time
     return spent
 
 

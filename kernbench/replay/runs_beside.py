@@ -5,12 +5,13 @@ All of it is known without any op.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import PurePath
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +19,6 @@ from kernbench.common.arrays import Ints
 from kernbench.replay.text import count_text
 from kernbench.trace import Trace
 from kernbench.trace.changed import changed_of
-
-_Lines: TypeAlias = dict[str, tuple[str, ...]]
-"""The lines of source files by their names."""
 
 SAID = 3
 """Things of a kind that a verdict names; tables have all."""
@@ -46,10 +44,64 @@ class Beside:
     change: str
 
 
-def other_runs(a: Trace, b: Trace) -> list[Beside]:
+def same_sources(a: Trace, b: Trace) -> dict[str, str]:
+    """By source file of A the one of B that it is, whatever folder either was in.
+
+    That is the one with its path, else one with its text, else one with its name; of
+    several the one whose folders are the same the furthest up.
+    """
+    found = {path: path for path in a.sources if path in b.sources}
+    for is_same in (_same_text, _same_name):
+        left_a = [path for path in a.sources if path not in found]
+        left_b = b.sources.keys() - found.values()
+        pairs = [
+            (path_a, path_b)
+            for path_a in left_a
+            for path_b in sorted(left_b)
+            if is_same(a, path_a, b, path_b)
+        ]
+        pairs.sort(key=lambda pair: -_alike_from_the_end(*pair))
+        for path_a, path_b in pairs:
+            if path_a not in found and path_b not in found.values():
+                found[path_a] = path_b
+    return found
+
+
+def _same_text(a: Trace, path_a: str, b: Trace, path_b: str) -> bool:
+    """Whether two files have the same text."""
+    return a.sources[path_a].text == b.sources[path_b].text
+
+
+def _same_name(a: Trace, path_a: str, b: Trace, path_b: str) -> bool:
+    """Whether two files have the same name."""
+    return PurePath(path_a).name == PurePath(path_b).name
+
+
+def _alike_from_the_end(path_a: str, path_b: str) -> int:
+    """How many parts of two paths are the same, from the name of the file upwards."""
+    count = 0
+    for part_a, part_b in zip(
+        reversed(PurePath(path_a).parts), reversed(PurePath(path_b).parts), strict=False
+    ):
+        if part_a != part_b:
+            break
+        count += 1
+    return count
+
+
+def other_benches(a: Trace, b: Trace) -> tuple[str, str] | None:
+    """The names of the two benches, if they are known to be two."""
+    bench_a = str(a.header.get("bench") or "")
+    bench_b = str(b.header.get("bench") or "")
+    if bench_a and bench_b and bench_a != bench_b:
+        return bench_a, bench_b
+    return None
+
+
+def other_runs(a: Trace, b: Trace, files: Mapping[str, str]) -> list[Beside]:
     """What was run otherwise: what a re-run changed, then all by itself.
 
-    That is bench, parameters, seed, machine, source.
+    That is bench, parameters, seed, machine, source; ``files`` as of ``same_sources``.
     """
     found = list[Beside]()
     changes_a = _changes(a)
@@ -65,7 +117,7 @@ def other_runs(a: Trace, b: Trace) -> list[Beside]:
         fact_b = facts_b.get(what, "-")
         if fact_a != fact_b:
             found.append(Beside(what, fact_a, fact_b, ""))
-    return [*found, *_other_sources(_sources(a), _sources(b))]
+    return [*found, *_other_sources(a, b, files)]
 
 
 def rerun_of(a: Trace, b: Trace) -> str:
@@ -88,18 +140,21 @@ def _changes(trace: Trace) -> str:
     return "; ".join(changed.lines())
 
 
-def _other_sources(a: _Lines, b: _Lines) -> Iterator[Beside]:
+def _other_sources(a: Trace, b: Trace, files: Mapping[str, str]) -> Iterator[Beside]:
     """The source files whose text differs, by the first line that does.
 
-    Files are the same by their name, whatever folder they were in; of those that are
-    in one trace alone each is beside one of the other's, unless the other has its text.
+    Of those that are in one trace alone each is beside one of the other's.
     """
-    own_a = [name for name in a if name not in b and a[name] not in b.values()]
-    own_b = [name for name in b if name not in a and b[name] not in a.values()]
-    both = [(name, name) for name in a if name in b and a[name] != b[name]]
-    for name_a, name_b in [*both, *zip_longest(own_a, own_b, fillvalue="-")]:
-        lines = _first_line_apart(a.get(name_a, ()), b.get(name_b, ()))
-        yield Beside("source", f"{name_a} {lines[0]}", f"{name_b} {lines[1]}", "")
+    own_a = [path for path in a.sources if path not in files]
+    own_b = [path for path in b.sources if path not in files.values()]
+    for path_a, path_b in [*files.items(), *zip_longest(own_a, own_b, fillvalue="-")]:
+        text_a = _source_lines(a, path_a)
+        text_b = _source_lines(b, path_b)
+        if text_a != text_b:
+            line_a, line_b = _first_line_apart(text_a, text_b)
+            name_a = PurePath(path_a).name
+            name_b = PurePath(path_b).name
+            yield Beside("source", f"{name_a} {line_a}", f"{name_b} {line_b}", "")
 
 
 def _facts(trace: Trace, known: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -126,12 +181,10 @@ def _flat(name: str, value: Any, joint: str = ".") -> Iterator[tuple[str, str]]:
         yield from _flat(f"{name}{joint}{key}", item)
 
 
-def _sources(trace: Trace) -> _Lines:
-    """The lines of each source file by its name, whatever folder it was in."""
-    return {
-        PurePath(path).name: tuple(source.text.splitlines())
-        for path, source in trace.sources.items()
-    }
+def _source_lines(trace: Trace, path: str) -> list[str]:
+    """The lines of a source file; none of one that is not there."""
+    source = trace.sources.get(path)
+    return [] if source is None else source.text.splitlines()
 
 
 def _first_line_apart(a: Sequence[str], b: Sequence[str]) -> tuple[str, str]:
@@ -156,18 +209,22 @@ def lost(a: Trace, b: Trace) -> list[str]:
     return found
 
 
-def differing_ends(a: Trace, b: Trace, issued_a: Ints, issued_b: Ints) -> list[str]:
+def differing_ends(
+    a: Trace, b: Trace, issued_a: Ints, issued_b: Ints, files: Mapping[str, str]
+) -> list[str]:
     """How the two runs ended, what they said and what else they called, if it differs.
 
     That is in whatever order: PEs talk at the same time. ``issued_a`` and ``issued_b``
     are the rows of ``Trace.commands`` that issued ops, which are compared themselves.
+    A line that they name is the same in another folder, by ``files`` as of
+    ``same_sources``.
     """
     found = list[str]()
     end_a = error_of(a)
     end_b = error_of(b)
-    if end_a != end_b:
+    if _moved(end_a, files) != end_b:
         found.append(f"A ended with {end_a or 'no error'}, B with {end_b or 'none'}")
-    said_a = Counter((text.level, text.message) for text in a.texts)
+    said_a = Counter((text.level, _moved(text.message, files)) for text in a.texts)
     said_b = Counter((text.level, text.message) for text in b.texts)
     for which, only in (("A", said_a - said_b), ("B", said_b - said_a)):
         for level, message in list(only)[:1]:
@@ -185,6 +242,16 @@ def differing_ends(a: Trace, b: Trace, issued_a: Ints, issued_b: Ints) -> list[s
     if len(names) > SAID:
         found.append(f"other numbers of {len(names) - SAID} more calls")
     return found
+
+
+def _moved(text: Any, files: Mapping[str, str]) -> Any:
+    """A text of A with the lines that it names as B would name them."""
+    if not isinstance(text, str):
+        return text
+    moved = [(path_a, path_b) for path_a, path_b in files.items() if path_a != path_b]
+    for path_a, path_b in moved:
+        text = re.sub(rf"(?<![\w./-]){re.escape(path_a)}(?=:\d)", path_b, text)
+    return text
 
 
 def _calls(trace: Trace, issued: Ints) -> Counter[str]:
