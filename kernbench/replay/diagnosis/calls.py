@@ -16,6 +16,7 @@ from kernbench.common.arrays import Bools, Ints
 from kernbench.common.progress import Progress, computed_beside, stage
 from kernbench.common.room import make_room
 from kernbench.replay.diagnosis.findings import Finding, command
+from kernbench.replay.diagnosis.loops import Loops
 from kernbench.replay.text import count_text
 from kernbench.replay.time.kernel_calls import pe_label
 from kernbench.trace import Trace
@@ -83,8 +84,9 @@ def _left_out(trace: Trace, calls: _Calls, lines: list[str]) -> Iterator[Finding
     """Lines of loops that some iterations go past.
 
     A line is mostly between two others, and at times these follow each other. That the
-    first or the last iteration is another is how loops are written, and is not told.
+    first or the last iterations are others is how loops are written, and is not told.
     """
+    loops = Loops(trace)
     line = calls.line.astype(np.int64)
     count = len(lines)
     at_pair = np.flatnonzero(np.diff(calls.turn) == 0)
@@ -106,7 +108,8 @@ def _left_out(trace: Trace, calls: _Calls, lines: list[str]) -> Iterator[Finding
         if not 0 < past <= _LEFT_OUT * (past + there):
             continue
         where = at_pair[pairs == first * count + last]
-        where = where[_is_inside(calls, where, first)]
+        around = loops.around(lines[number], lines)
+        where = where[_is_inside(calls, where, number, around)]
         if not len(where):
             continue
         ran = int((line == number).sum())
@@ -122,15 +125,22 @@ def _left_out(trace: Trace, calls: _Calls, lines: list[str]) -> Iterator[Finding
         )
 
 
-def _is_inside(calls: _Calls, where: Ints, line: int) -> Bools:
-    """Which of some calls of a line are neither the first nor the last of a turn."""
+def _is_inside(calls: _Calls, where: Ints, line: int, around: Bools) -> Bools:
+    """Which gaps behind the calls ``where`` a line runs before and after.
+
+    Both in one go through its loop: a call of a line ``around`` the loop ends that.
+    What only the first or the last iterations leave out fills or drains a pipeline.
+    """
+    ends = around[calls.line]
+    ends[calls.firsts] = True
+    go = np.cumsum(ends)
     mine = np.flatnonzero(calls.line == line)
-    turn = calls.turn[mine]
-    at = np.searchsorted(mine, where)
-    is_first = np.append(True, np.diff(turn) != 0)
-    is_last = np.append(np.diff(turn) != 0, True)
-    inside: Bools = ~(is_first | is_last)
-    return inside[at]
+    at = np.searchsorted(mine, where, side="right")
+    before = mine[np.maximum(at - 1, 0)]
+    after = mine[np.minimum(at, len(mine) - 1)]
+    inside: Bools = (before <= where) & (after > where)
+    inside &= (go[before] == go[where + 1]) & (go[after] == go[where + 1])
+    return inside
 
 
 # -- between PEs --------------------------------------------------------------
