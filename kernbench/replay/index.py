@@ -23,6 +23,7 @@ from kernbench.replay.data.memory import MemoryIndex
 from kernbench.replay.data.outputs import OutputIndex
 from kernbench.replay.data.places import PlaceIndex
 from kernbench.replay.data.touches import TouchIndex
+from kernbench.replay.data.unread import UnreadIndex
 from kernbench.replay.expr import compile
 from kernbench.replay.ops import OpFacts
 from kernbench.replay.races.findings import Hazards
@@ -55,8 +56,8 @@ class Index:
     Each part is written by one lane of questions alone, and a lane is one thread:
     ``timelines`` and ``slices`` by "timeline", ``tiles`` by "tiles", what is about
     data (``history``, ``places``, ``touches``, ``memory``, ``diffs``, ``outputs``,
-    ``departures``, ``grids``, ``blame``, ``hazards``) and ``fitting`` by "memory",
-    ``activity`` by "traffic", the others by "columns".
+    ``departures``, ``grids``, ``blame``, ``unread``, ``hazards``) and ``fitting`` by
+    "memory", ``activity`` by "traffic", the others by "columns".
     ``maps`` and ``texts`` may be filled by any. What instant questions and moves read
     of them is made by ``prepare``, before the first is asked.
 
@@ -85,6 +86,7 @@ class Index:
             trace, self.history, self.memory, self.outputs, self.diffs
         )
         self.blame = BlameIndex(trace, self.history, self.places, self.ops.rows_of)
+        self.unread = UnreadIndex(trace, self.history, self.ops.rows_of)
         self.hazards = Hazards(trace, self.history, self.places, self.ops)
         self.stalls = StallIndex(trace, self.op_index)
         self.loads = LoadIndex(trace, self.op_index)

@@ -450,8 +450,7 @@ class MemoryIndex:
             written = near.tensor.view.written.copy()
             figures = near.tensor.figures.copy()
         else:
-            ends = np.array([np.add(s.origin, s.shape) for s in firsts], np.int64)
-            shape = tuple(ends.max(axis=0).tolist())
+            shape = _shape_of(firsts)
             make_room(prod(shape) * (itemsize(first.dtype) + 2), f"tensor {name}")
             values = np.zeros(shape, np_dtype(first.dtype))
             written = np.zeros(values.shape, np.bool_)
@@ -506,6 +505,15 @@ class MemoryIndex:
                 self._figures = {}
             self._figures[key] = found
         return found
+
+    def written_by(self, op: int, name: str, progress: Progress = no_progress) -> Bools:
+        """Which elements of a tensor an op writes, in the shape of ``tensor``.
+
+        Executes no op.
+        """
+        self._places.prepare(progress)
+        firsts = self._places.first_copies(name, op, progress)
+        return self._written_by(op, firsts, _shape_of(firsts), progress)
 
     def _written_by(
         self,
@@ -655,6 +663,12 @@ def _some(names: Iterable[str]) -> str:
 def _writes_first(touched: Sequence[_Touched]) -> list[_Touched]:
     """Regions, the writes before the reads, each in the order of operands."""
     return sorted(touched, key=lambda region: region.mode != "w")
+
+
+def _shape_of(shards: Sequence[Shard]) -> tuple[int, ...]:
+    """The shape of the tensor that some shards make up."""
+    ends = np.array([np.add(shard.origin, shard.shape) for shard in shards], np.int64)
+    return tuple(ends.max(axis=0).tolist())
 
 
 def _box(shard: Shard) -> tuple[slice, ...]:

@@ -19,6 +19,9 @@ from kernbench.replay.text import count_text, wrapped
 
 _INDEX = re.compile(r"\[([\d:, ]*\d[\d:, ]*)\]$")
 """The index behind the name of a part."""
+_ALIKE = 0.5
+"""The share of the ops of two chains that have to be of the same lines."""
+HOST_WRITE = "host_write"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,21 @@ class Parting:
     bad: Blame
     differences: tuple[Difference, ...]
 
+    @property
+    def is_telling(self) -> bool:
+        """Whether the right element is made as the wrong one was to be.
+
+        Half of the ops of their kernels have to be of the same lines. An element that
+        the host filled, or another PE by other lines, differs for good reasons. A wrong
+        one that no kernel wrote was to be made as the right one is.
+        """
+        good = _kernel_lines(self.good)
+        bad = _kernel_lines(self.bad)
+        if not good or not bad:
+            return bool(good)
+        common = (good & bad).total()
+        return 2 * common >= _ALIKE * (good.total() + bad.total())
+
     def lines(self, width: int) -> list[str]:
         """As text: both elements, where they part, and what else differs."""
         lines = [
@@ -58,6 +76,12 @@ class Parting:
                 "hold, or which of their elements were read"
             )
             return [*lines, *wrapped(same, width)]
+        if not self.is_telling:
+            lines += wrapped(
+                f"{self.good.part.name} is made otherwise than {self.bad.part.name}, "
+                "so where they part need not be wrong",
+                width,
+            )
         first, *others = self.differences
         lines += wrapped(f"they part at {_as_text(first)}", width, 2)
         for other in others:
@@ -81,6 +105,15 @@ def parting_of(good: Blame, bad: Blame) -> Parting:
     others = _in_order(bad)
     apart = _apart(good.part, bad.part)
     return Parting(good, bad, tuple(_differences(mine, others, apart)))
+
+
+def _kernel_lines(blame: Blame) -> Counter[tuple[str, str]]:
+    """How many ops of a chain are of each line and name, but for those of the host."""
+    return Counter(
+        (link.op.site, link.op.name)
+        for link in blame.links
+        if link.op.name != HOST_WRITE
+    )
 
 
 def _in_order(blame: Blame) -> list[Link]:

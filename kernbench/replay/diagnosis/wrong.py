@@ -6,16 +6,19 @@ import ast
 import re
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.progress import Cancelled, Progress, stage
+from kernbench.common.arrays import Bools
+from kernbench.common.progress import Cancelled, Progress, beside_if_many, stage
 from kernbench.errors import KernbenchError
 from kernbench.replay.data.blame import Blame
 from kernbench.replay.data.diff import OpDiff
 from kernbench.replay.data.outputs import OutputRow
-from kernbench.replay.data.parting import Parting, parting_of
+from kernbench.replay.data.parting import HOST_WRITE, Parting, parting_of
+from kernbench.replay.data.unread import Unread
 from kernbench.replay.diagnosis.findings import Finding, command
 from kernbench.replay.diagnosis.lines import LIBRARY, telling_line, telling_lines
 from kernbench.replay.index import Index
@@ -36,6 +39,10 @@ _DEPTH = 32
 """Ops deep that the chain of an element is followed."""
 _LINES = 4
 """Suspicious lines of an output, the most suspicious first."""
+_UNREAD = 2
+"""Ops that made something in vain that are described."""
+_WRITERS_TRIED = 32
+"""Ops among whose elements the right one is looked for."""
 _TENSORS = 5
 """Outputs that are looked into."""
 
@@ -230,23 +237,35 @@ def _failed(index: Index, out: OutputRow, progress: Progress) -> Finding:
     if row.first_bad is None:
         return Finding("wrong", f"{row.tensor}: {row.note}", (), (), (), check)
     bad = _element(row.tensor, row.first_bad)
-    chain = index.blame.named(bad, op, _DEPTH, stage(progress, 0.0, 0.3))
+    chain = index.blame.named(bad, op, _DEPTH, stage(progress, 0.0, 0.2))
     title += f", the first {bad} = {chain.part.value or '?'}"
     check = command(index.trace, "blame", bad)
-    good = _right_element(index, out, stage(progress, 0.3, 0.6))
+    good = _right_element(index, out, chain, stage(progress, 0.2, 0.5))
     parting: Parting | None = None
     if good is None:
         evidence = [f"no element of {row.tensor} is right"]
     else:
-        beside = index.blame.named(good.name, op, _DEPTH, stage(progress, 0.6, 1.0))
-        parting = parting_of(beside, chain)
-        evidence = parting.lines(10_000)[:3]
-        check = command(index.trace, "blame", good.name, bad)
         title += f", which is to be {good.expected}"
-    suspects = _suspects(chain, parting)
+        beside = index.blame.named(good.name, op, _DEPTH, stage(progress, 0.5, 0.7))
+        found = parting_of(beside, chain)
+        if found.is_telling:
+            parting = found
+            evidence = parting.lines(10_000)[:3]
+            check = command(index.trace, "blame", good.name, bad)
+        else:
+            evidence = [f"{good.name} is right, but made otherwise: it tells nothing"]
+    unread = _unread(index, chain, parting, stage(progress, 0.7, 1.0))
+    evidence += [_unread_text(found) for found in unread[:_UNREAD]]
+    suspects = _suspects(chain, parting, unread)
+    evidence += _doubts(chain, parting, unread, suspects)
     ops = tuple(op for op in (chain.suspect, *_ops(chain)) if op is not None)
     return Finding(
-        "wrong", title, tuple(dict.fromkeys(ops)), suspects, tuple(evidence), check
+        "wrong",
+        title,
+        tuple(dict.fromkeys(ops)),
+        suspects[:_LINES],
+        tuple(evidence),
+        check,
     )
 
 
@@ -257,21 +276,70 @@ class _Right(NamedTuple):
     expected: str
 
 
-def _right_element(index: Index, out: OutputRow, progress: Progress) -> _Right | None:
-    """The element nearest to the first bad one that is right; None if none is."""
+def _right_element(
+    index: Index, out: OutputRow, chain: Blame, progress: Progress
+) -> _Right | None:
+    """The right element to put beside the first bad one; None if none is right.
+
+    The nearest that the same line wrote; of a bad one that no kernel wrote, the nearest
+    that any did. Best by an op that wrote no bad one: beside bad ones an element may be
+    right by chance. The nearest of all if there is none of these.
+    """
     row = out.row
-    view = index.memory.tensor(out.after - 1, row.tensor, stage(progress, 0.0, 0.5))
-    diff = index.outputs.beside(view, stage(progress, 0.5, 1.0))
+    op = out.after - 1
+    view = index.memory.tensor(op, row.tensor, stage(progress, 0.0, 0.3))
+    diff = index.outputs.beside(view, stage(progress, 0.3, 0.6))
     if diff.expected is None or diff.actual is None or row.first_bad is None:
         return None
-    is_right = ~mismatches(diff.actual, diff.expected, row.tolerance)
-    is_right &= view.written
-    at = np.argwhere(is_right)
-    if not len(at) or at.shape[1] != len(row.first_bad):
+    is_bad = mismatches(diff.actual, diff.expected, row.tolerance)
+    is_left = view.written & ~is_bad
+    if is_left.ndim != len(row.first_bad):
         return None
-    nearest = at[np.abs(at - np.array(row.first_bad)).sum(axis=1).argmin()]
     expected = number_text(diff.expected[row.first_bad])
-    return _Right(_element(row.tensor, nearest.tolist()), expected)
+    line = _writing_line(index, chain.part.writers)
+    search = stage(progress, 0.6, 1.0)
+    nearest: _Right | None = None
+    by_chance: _Right | None = None
+    for tried in range(_WRITERS_TRIED):
+        done = tried / _WRITERS_TRIED
+        find = partial(_nearest, is_left, row.first_bad)
+        at = beside_if_many(is_left.size, find, search, done)
+        if at is None:
+            break
+        right = _Right(_element(row.tensor, at), expected)
+        nearest = nearest or right
+        writers = index.blame.named(right.name, op, 0, search).part.writers
+        wrote = np.zeros_like(is_left)
+        for writer in writers:
+            if writer >= 0:
+                wrote |= index.memory.written_by(writer, row.tensor, search)
+        its_line = _writing_line(index, writers)
+        is_alike = its_line == line if line else bool(its_line)
+        if is_alike and not (is_bad & wrote).any():
+            return right
+        if is_alike:
+            by_chance = by_chance or right
+        is_left &= ~wrote
+        is_left[at] = False
+    return by_chance or nearest
+
+
+def _nearest(is_right: Bools, to: Sequence[int]) -> tuple[int, ...] | None:
+    """The place nearest to another one at which something is right."""
+    at = np.argwhere(is_right)
+    if not len(at):
+        return None
+    distance = np.abs(at - np.array(to)).sum(axis=1)
+    return tuple(at[distance.argmin()].tolist())
+
+
+def _writing_line(index: Index, writers: Sequence[int]) -> str:
+    """The kernel line of the last op that wrote an element; "" if none of a kernel."""
+    written = [op for op in writers if op >= 0]
+    if not written:
+        return ""
+    row = index.ops.row(max(written))
+    return "" if row.name == HOST_WRITE else telling_line(row)
 
 
 def _element(tensor: str, at: Sequence[int]) -> str:
@@ -284,20 +352,91 @@ def _ops(chain: Blame) -> list[int]:
     return [link.op.op for link in chain.links[:_LINES]]
 
 
-def _suspects(chain: Blame, parting: Parting | None) -> tuple[str, ...]:
+def _unread(
+    index: Index, chain: Blame, parting: Parting | None, progress: Progress
+) -> tuple[Unread, ...]:
+    """What was made in vain beside a wrong element, and not beside a right one.
+
+    Of two whose chains are alike one is right by chance, which tells nothing.
+    """
+    found = index.unread.beside(chain, stage(progress, 0.0, 0.5))
+    if parting is None or not parting.differences:
+        return found
+    right = index.unread.beside(parting.good, stage(progress, 0.5, 1.0))
+    usual = {telling_line(one.op) for one in right}
+    return tuple(one for one in found if telling_line(one.op) not in usual)
+
+
+def _unread_text(found: Unread) -> str:
+    """That nobody reads what an op made, and who may have been to."""
+    text = (
+        f"nobody reads what op {found.op.op:,} {found.op.name} made at {found.op.site}"
+    )
+    if found.instead is None:
+        return text
+    other = found.instead
+    return f"{text}; op {other.op:,} {other.name} at {other.site} read something else"
+
+
+def _suspects(
+    chain: Blame, parting: Parting | None, unread: Sequence[Unread]
+) -> tuple[str, ...]:
     """Kernel lines, the most suspicious first.
 
-    What the chain's own notes say comes first, then where it parts from that of a right
-    element, then who wrote it, from the last op back, the shipped collectives last.
+    What the chain's own notes say comes first, then who may have been to read what was
+    made in vain, and who made that. Then where the chain parts from that of a right
+    element: lines that one of them lacks before those that both have. Then who wrote
+    it, from the last op back, the shipped collectives and the host behind the kernel;
+    last what was made in vain for nobody.
     """
     noted = [telling_line(link.op) for link in reversed(chain.links) if link.notes]
-    differing = [] if parting is None else [d.site for d in parting.differences]
+    in_vain = list[str]()
+    for_nobody = list[str]()
+    for found in unread:
+        if found.instead is None:
+            for_nobody.append(telling_line(found.op))
+        else:
+            in_vain += [telling_line(found.instead), telling_line(found.op)]
+    differing = [] if parting is None else _parting_lines(parting)
+    of_host = {link.op.site for link in chain.links if link.op.name == HOST_WRITE}
     wrote = sorted(
         (telling_line(link.op) for link in chain.links),
-        key=lambda site: site.startswith(LIBRARY),
+        key=lambda site: (site in of_host, site.startswith(LIBRARY)),
     )
-    known = [site for site in (*noted, *differing, *wrote) if _known(site)]
-    return tuple(dict.fromkeys(known))[:_LINES]
+    sites = (*noted, *in_vain, *differing, *wrote, *for_nobody)
+    return tuple(dict.fromkeys(site for site in sites if _known(site)))
+
+
+def _parting_lines(parting: Parting) -> list[str]:
+    """The kernel lines at which two chains part, those that one of them lacks first."""
+    of_good = _kernel_sites(parting.good)
+    of_bad = _kernel_sites(parting.bad)
+    sites = [d.site for d in parting.differences if d.site in of_good | of_bad]
+    return sorted(sites, key=lambda site: site in of_good & of_bad)
+
+
+def _kernel_sites(chain: Blame) -> set[str]:
+    """The lines of a chain but for those of the host."""
+    return {link.op.site for link in chain.links if link.op.name != HOST_WRITE}
+
+
+def _doubts(
+    chain: Blame,
+    parting: Parting | None,
+    unread: Sequence[Unread],
+    suspects: Sequence[str],
+) -> list[str]:
+    """That nothing tells one line behind an element from another, if that is so."""
+    is_meant = any(found.instead is not None for found in unread)
+    is_told = chain.suspect is not None or is_meant
+    if parting is not None:
+        is_told |= bool(_parting_lines(parting))
+    if is_told or len(suspects) < 2:
+        return []
+    text = f"unsure: any of the {len(suspects):,} lines behind it may be wrong"
+    if len(suspects) > _LINES:
+        text += f"; the last {_LINES} are named"
+    return [text]
 
 
 def _known(site: str) -> tuple[str, ...]:
