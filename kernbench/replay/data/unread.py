@@ -61,8 +61,9 @@ class UnreadIndex:
         """The ops that made something in vain beside a chain, the first op first.
 
         Those are ops that use what the chain made, and fetches of the PEs that issued
-        its ops, in the same launches. A value counts if it, and all that was made of
-        it, was read by nobody or overwritten before.
+        its ops, in the same launches. That the last value which a loop hands on is read
+        by nobody is how loops are written: it is none if the one before, of the same
+        line on that PE, was read.
         """
         turns = computed_beside(self._turns, progress, 0.0)
         self._history.prepare(stage(progress, 0.1, 0.3))
@@ -72,7 +73,7 @@ class UnreadIndex:
         found = list[Unread]()
         for count, op in enumerate(wanted):
             search(count / len(wanted))
-            if self._is_in_vain(op):
+            if self._is_in_vain(op) and not self._is_last_of_loop(op, turns):
                 instead = self._instead(op, links, turns)
                 rows = self._rows_of([op] if instead is None else [op, instead])
                 found.append(Unread(rows[0], None if instead is None else rows[1]))
@@ -123,6 +124,20 @@ class UnreadIndex:
         if outputs is None or not outputs:
             return False
         return not self._readers(op)
+
+    def _is_last_of_loop(self, op: int, turns: Ints) -> bool:
+        """Whether an op is the last of its line on its PE, and the one before was read.
+
+        Only so many ops to either side are looked at.
+        """
+        low = max(op - _LOOKED_AT, 0)
+        near = low + np.flatnonzero(turns[low : op + _LOOKED_AT] == turns[op])
+        rows = self._rows_of(near)
+        mine = rows[int(np.searchsorted(near, op))]
+        alike = [r.op for r in rows if (r.where, r.name) == (mine.where, mine.name)]
+        place = alike.index(op)
+        is_last = place == len(alike) - 1
+        return is_last and place > 0 and not self._is_in_vain(alike[place - 1])
 
     def _outputs(self, op: int) -> list[_Output] | None:
         """What an op wrote; None if any of it is followed by nobody here.

@@ -254,7 +254,10 @@ def _failed(index: Index, out: OutputRow, progress: Progress) -> Finding:
             check = command(index.trace, "blame", good.name, bad)
         else:
             evidence = [f"{good.name} is right, but made otherwise: it tells nothing"]
-    unread = _unread(index, chain, parting, stage(progress, 0.7, 1.0))
+    measure = None
+    if parting is not None and good is not None and not good.is_by_chance:
+        measure = parting.good
+    unread = _unread(index, chain, measure, stage(progress, 0.7, 1.0))
     evidence += [_unread_text(found) for found in unread[:_UNREAD]]
     suspects = _suspects(chain, parting, unread)
     evidence += _doubts(chain, parting, unread, suspects)
@@ -270,10 +273,14 @@ def _failed(index: Index, out: OutputRow, progress: Progress) -> Finding:
 
 
 class _Right(NamedTuple):
-    """An element that is right, near a wrong one, whose right value is ``expected``."""
+    """An element that is right, near a wrong one, whose right value is ``expected``.
+
+    Where the op that wrote it has written wrong ones, too, it may be right by chance.
+    """
 
     name: str
     expected: str
+    is_by_chance: bool = False
 
 
 def _right_element(
@@ -318,7 +325,7 @@ def _right_element(
         if is_alike and not (is_bad & wrote).any():
             return right
         if is_alike:
-            by_chance = by_chance or right
+            by_chance = by_chance or right._replace(is_by_chance=True)
         is_left &= ~wrote
         is_left[at] = False
     return by_chance or nearest
@@ -353,16 +360,16 @@ def _ops(chain: Blame) -> list[int]:
 
 
 def _unread(
-    index: Index, chain: Blame, parting: Parting | None, progress: Progress
+    index: Index, chain: Blame, measure: Blame | None, progress: Progress
 ) -> tuple[Unread, ...]:
     """What was made in vain beside a wrong element, and not beside a right one.
 
-    Of two whose chains are alike one is right by chance, which tells nothing.
+    ``measure`` is the chain of the right one, None if there is none that tells.
     """
     found = index.unread.beside(chain, stage(progress, 0.0, 0.5))
-    if parting is None or not parting.differences:
+    if measure is None:
         return found
-    right = index.unread.beside(parting.good, stage(progress, 0.5, 1.0))
+    right = index.unread.beside(measure, stage(progress, 0.5, 1.0))
     usual = {telling_line(one.op) for one in right}
     return tuple(one for one in found if telling_line(one.op) not in usual)
 

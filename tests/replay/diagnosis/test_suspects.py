@@ -126,6 +126,20 @@ CLIPPED = """
 """
 
 
+PRODUCTS = """
+    total = tl.zeros((4, 32), "f32")
+    before = tl.zeros((4, 32), "f32")
+    for c in range(0, 128, 32):
+        part = tl.load(x[rows.start : rows.stop, c : c + 32])
+        tl.add(total, part * before, out=total)
+        before = part + 0.0
+    tl.store(y[rows.start : rows.stop, :32], total * 2.0)  # guilty
+"""
+OF_PRODUCTS = (
+    "np.pad((d[:, 32:] * d[:, :96]).reshape(8, 3, 32).sum(1), ((0, 0), (0, 96)))"
+)
+
+
 @pytest.fixture
 def blamed(tmp_path, monkeypatch):
     """blamed(source) -> the finding about y, and what is in each line it names."""
@@ -188,6 +202,12 @@ def test_elements_that_are_right_by_chance_are_no_measure(blamed):
     """Half of the wrong row is 0, which is right whatever it is multiplied with."""
     _, lines = blamed(rows_of(CLIPPED, "np.maximum(d, 0)"))
     assert lines[0].endswith("# guilty")
+
+
+def test_that_nobody_reads_what_a_loop_hands_on_at_its_end_is_not_told(blamed):
+    finding, lines = blamed(rows_of(PRODUCTS, OF_PRODUCTS))
+    assert lines[0].endswith("# guilty")
+    assert "nobody reads" not in str(finding["evidence"])
 
 
 def test_it_is_unsure_where_nothing_tells_one_line_from_another(blamed):
