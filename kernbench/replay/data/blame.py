@@ -45,6 +45,7 @@ from kernbench.replay.data.touches import RowsOf
 from kernbench.replay.text import number_text, wrapped
 from kernbench.sim_engine.accesses import read_elements, regions
 from kernbench.sim_engine.memory_store import MemoryStore
+from kernbench.sim_engine.numpy_ops import FULL, NUMPY_OPS
 from kernbench.sim_engine.op_check import Reference, born, reference
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.sim_engine.plans import bytes_at, operands_of, plan_of, snapshots_of
@@ -83,9 +84,10 @@ class Link:
     """One op of the chain, ``depth`` ops before the element.
 
     ``wrote`` is what of its output went into the element, ``reads`` what that was made
-    of, an operand each. ``followed`` is False where the answer was cut off. ``notes``
-    say what is wrong here: races, bytes never written, more than rounding beside the
-    float64 oracle on the op's own inputs.
+    of, an operand each, and ``numbers`` the operands that are plain numbers.
+    ``followed`` is False where the answer was cut off. ``notes`` say what is wrong
+    here: races, bytes never written, more than rounding beside the float64 oracle on
+    the op's own inputs.
     """
 
     op: OpRow
@@ -94,6 +96,7 @@ class Link:
     reads: tuple[Part, ...]
     followed: bool
     notes: tuple[str, ...]
+    numbers: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +327,9 @@ class BlameIndex:
                     odd.append(f"{given.note}: {part.name}")
         notes = (*odd, *self._notes(walk, op, elements, needed, wrote, parts))
         (row,) = self._rows_of([op])
-        return Link(row, distance, wrote, tuple(parts), is_followed or not reads, notes)
+        is_whole = is_followed or not reads
+        numbers = _numbers_of(record)
+        return Link(row, distance, wrote, tuple(parts), is_whole, notes, numbers)
 
     def _given(
         self,
@@ -548,6 +553,16 @@ class BlameIndex:
             pair = sorted((access, other), key=lambda number: (begins[number], number))
             kind = CONFLICTS[touched.mode[pair[0]]][touched.mode[pair[1]]]
             yield f"{kind}: op {int(touched.row[other]):,}"
+
+
+def _numbers_of(record: OpRecord) -> tuple[float, ...]:
+    """The operands of an op that are numbers: none of one that only places elements.
+
+    Of that they say where, but for the value that a tensor is filled with.
+    """
+    spec = NUMPY_OPS.get(str(record.params.get("op", "")))
+    is_computed = spec is not None and (spec.form.pointwise or spec is FULL)
+    return tuple(record.params.get("scalars", ())) if is_computed else ()
 
 
 class _Checked(NamedTuple):

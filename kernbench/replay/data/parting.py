@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import zip_longest
 
+import numpy as np
+
 from kernbench.replay.data.blame import Blame, Link, Part
-from kernbench.replay.text import count_text, wrapped
+from kernbench.replay.text import count_text, number_text, wrapped
 
 _INDEX = re.compile(r"\[([\d:, ]*\d[\d:, ]*)\]$")
 """The index behind the name of a part."""
@@ -162,6 +164,11 @@ def _given_otherwise(
         what = _otherwise(one, other, apart)
         if what:
             yield Difference(f"{good.op.name} {what}", *pair)
+    if not np.array_equal(good.numbers, bad.numbers, equal_nan=True):
+        one_has = ", ".join(map(number_text, good.numbers)) or "no number"
+        other_has = ", ".join(map(number_text, bad.numbers)) or "none"
+        text = f"{good.op.name} is given {one_has} in one, and {other_has} in the other"
+        yield Difference(text, *pair)
     notes = Counter(bad.notes)
     notes.subtract(good.notes)
     for note, times in notes.items():

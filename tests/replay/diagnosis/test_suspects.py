@@ -126,6 +126,15 @@ CLIPPED = """
 """
 
 
+TIMES = """
+    for r in range(rows.start, rows.stop):
+        row = tl.load(x[r : r + 1, :]) + 1.0
+        times = 1.5 if r == 5 else 2.0
+        twice = row * times  # guilty
+        tl.store(y[r : r + 1, :], tl.exp(twice))
+"""
+
+
 PRODUCTS = """
     total = tl.zeros((4, 32), "f32")
     before = tl.zeros((4, 32), "f32")
@@ -202,6 +211,12 @@ def test_elements_that_are_right_by_chance_are_no_measure(blamed):
     """Half of the wrong row is 0, which is right whatever it is multiplied with."""
     _, lines = blamed(rows_of(CLIPPED, "np.maximum(d, 0)"))
     assert lines[0].endswith("# guilty")
+
+
+def test_a_line_that_is_given_another_number_is_suspected_first(blamed):
+    finding, lines = blamed(rows_of(TIMES, "np.exp(2 * d + 2)"))
+    assert lines[0].endswith("# guilty")
+    assert "mul is given 2 in one, and 1.5 in the other" in str(finding["evidence"])
 
 
 def test_that_nobody_reads_what_a_loop_hands_on_at_its_end_is_not_told(blamed):
