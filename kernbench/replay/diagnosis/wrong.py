@@ -39,6 +39,8 @@ _DEPTH = 32
 """Ops deep that the chain of an element is followed."""
 _LINES = 4
 """Suspicious lines of an output, the most suspicious first."""
+_UNSURE_LINES = 8
+"""Lines of an output of which nothing tells one from another."""
 _UNREAD = 2
 """Ops that made something in vain that are described."""
 _WRITERS_TRIED = 32
@@ -260,14 +262,15 @@ def _failed(index: Index, out: OutputRow, progress: Progress) -> Finding:
     unread = _unread(index, chain, measure, stage(progress, 0.7, 1.0))
     evidence += [_unread_text(found) for found in unread[:_UNREAD]]
     suspects = _suspects(chain, parting, unread)
-    evidence += _doubts(chain, parting, unread, suspects)
+    doubts = _doubts(chain, parting, unread, suspects)
+    shown = _UNSURE_LINES if doubts else _LINES
     ops = tuple(op for op in (chain.suspect, *_ops(chain)) if op is not None)
     return Finding(
         "wrong",
         title,
         tuple(dict.fromkeys(ops)),
-        suspects[:_LINES],
-        tuple(evidence),
+        suspects[:shown],
+        (*evidence, *doubts),
         check,
     )
 
@@ -441,8 +444,8 @@ def _doubts(
     if is_told or len(suspects) < 2:
         return []
     text = f"unsure: any of the {len(suspects):,} lines behind it may be wrong"
-    if len(suspects) > _LINES:
-        text += f"; the last {_LINES} are named"
+    if len(suspects) > _UNSURE_LINES:
+        text += f"; the last {_UNSURE_LINES} are named"
     return [text]
 
 
