@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 
 from kernbench.common.arrays import Bools
+from kernbench.replay.diagnosis.syntax import trees_of
 from kernbench.trace import Trace
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -33,11 +33,10 @@ class Loops:
     def __init__(self, trace: Trace) -> None:
         self._functions: dict[str, list[_Span]] = {}
         self._loops: dict[str, list[_Span]] = {}
-        for file, source in trace.sources.items():
-            with suppress(SyntaxError):
-                nodes = list(ast.walk(ast.parse(source.text)))
-                self._functions[file] = list(_spans(nodes, _FUNCTIONS))
-                self._loops[file] = list(_spans(nodes, _LOOPS))
+        for file, tree in trees_of(trace):
+            nodes = list(ast.walk(tree))
+            self._functions[file] = list(_spans(nodes, _FUNCTIONS))
+            self._loops[file] = list(_spans(nodes, _LOOPS))
 
     def around(self, line: str, lines: Sequence[str]) -> Bools:
         """Which of ``lines`` run between two passes of the innermost loop of a line.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -21,6 +20,7 @@ from kernbench.replay.data.parting import HOST_WRITE, Parting, parting_of
 from kernbench.replay.data.unread import Unread
 from kernbench.replay.diagnosis.findings import Finding, command
 from kernbench.replay.diagnosis.lines import LIBRARY, telling_line, telling_lines
+from kernbench.replay.diagnosis.syntax import trees_of
 from kernbench.replay.index import Index
 from kernbench.replay.races.findings import MOST_EXECUTED, headline
 from kernbench.replay.text import count_text, number_text
@@ -123,10 +123,7 @@ def _lines_that_call(trace: Trace, calls: Collection[str]) -> dict[str, int]:
     """
     lines, which = telling_lines(trace)
     times = dict(zip(lines, np.bincount(which, minlength=len(lines)), strict=True))
-    trees = {}
-    for file, source in trace.sources.items():
-        with suppress(SyntaxError):
-            trees[file] = ast.parse(source.text)
+    trees = dict(trees_of(trace))
     callers = {*calls}
     for tree in trees.values():
         for node in ast.walk(tree):
