@@ -13,7 +13,7 @@ from math import erf, prod
 import numpy as np
 
 from kernbench.common.arrays import Array
-from kernbench.errors import UsageError
+from kernbench.errors import UsageError, VerificationError
 from kernbench.sim_engine.arithmetic import F32, F64
 from kernbench.sim_engine.op_calls import (
     along_axis,
@@ -120,13 +120,14 @@ def _gather(
 ) -> Array:
     """Of each line of ``x`` along ``axis`` (None: the last) the elements at ``index``.
 
-    UsageError for an index that is not in it.
+    VerificationError for an index that is not in it: what a kernel has computed or
+    loaded is no value that the user gave.
     """
     along = -1 if axis is None else axis
     extent = x.shape[along]
     at = index.astype(np.int64)
     if at.size and (at.min() < 0 or at.max() >= extent):
-        raise UsageError(
+        raise VerificationError(
             f"gather has indices from {at.min()} to {at.max()}, and the axis has "
             f"{extent} elements, 0 to {extent - 1}"
         )

@@ -60,7 +60,7 @@ def ended(tmp_path, monkeypatch):
     def ended(source, *options):
         Path("mine.py").write_text(source)
         result = CliRunner().invoke(main, ["run", "./mine.py", *options])
-        assert result.exit_code
+        assert result.exit_code == 1  # it ran, and is wrong
         return result.output
 
     return ended

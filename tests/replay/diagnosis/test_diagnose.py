@@ -311,7 +311,7 @@ def test_an_error_about_an_op_leads_to_that_op_and_its_line(diagnosed):
     """It is raised once all has been simulated: stores came after that op."""
     first, *_ = diagnosed(GATHER)
     op = f"op 18 (gather on sip0.cube0.pe2.pe_math) at {line_of('# out of it')}"
-    error = f"UsageError: {op}: gather has indices"
+    error = f"VerificationError: {op}: gather has indices"
     assert error in first["title"]
     assert first["ops"] == [18]
     assert first["lines"] == [line_of("# out of it")]
