@@ -128,7 +128,7 @@ class RunResult:
         if wrong:
             found.append(f"{', '.join(wrong)} differ from their references")
         if self.first_over is not None:
-            found.append(self.first_over.as_text())
+            found.append(self._first_over_text(self.first_over))
         return f"VerificationError: {'; '.join(found)}" if found else None
 
     @property
@@ -194,8 +194,7 @@ class RunResult:
                 f"differs between Phase 1 and Phase 2 by up to {found.max_error:g}"
             )
         if self.first_over is not None:
-            over = self.first_over
-            lines.append(f"debug: {over.as_text()}{self._issued(over.position)}")
+            lines.append(f"debug: {self._first_over_text(self.first_over)}")
         elif self.checked is not None:
             lines.append(
                 f"debug: {self.checked:,} ops checked, none off by more than rounding"
@@ -206,6 +205,10 @@ class RunResult:
             count = f"warnings: {len(self.warnings):,}"
             lines.append(", the first: ".join([count, *self.warnings[:1]]))
         return "\n".join(lines)
+
+    def _first_over_text(self, over: op_check.OpCheck) -> str:
+        """The first op that is off by more than rounding, with its kernel line."""
+        return f"{over.as_text()}{self._issued(over.position)}"
 
     def _issued(self, op: int) -> str:
         """Where an op was issued that is wrong, as a text goes on."""

@@ -89,8 +89,15 @@ def cut_out(case, number, components="*"):
     return t0, t1, out
 
 
+def _places_of(recording, op):
+    """Where an op was, since and until when: where it ran, and where it waited."""
+    yield op.component, op.t_start, op.t_end
+    for wait in recording.of_row("waits", op.row):
+        yield recording.strings[wait["node"]], wait["t0"], wait["t1"]
+
+
 def check_cut(case):
-    """``cut``: the ops that overlap the window, with all that belongs to them."""
+    """``cut``: the ops that run or wait in the window, with all that is theirs."""
     engine = case.rng.choice(case.recording.ops).component.rpartition(".")[2]
     for number, components in enumerate(("*", f"*.{engine}")):
         t0, t1, out = cut_out(case, number, components)
@@ -99,9 +106,12 @@ def check_cut(case):
         kept = [
             op
             for op in case.recording.ops
-            if op.t_start < t1
-            and (op.t_end > t0 or op.t_start >= t0)
-            and fnmatchcase(op.component, components)
+            if any(
+                since < t1
+                and (until > t0 or since >= t0)
+                and fnmatchcase(component, components)
+                for component, since, until in _places_of(case.recording, op)
+            )
         ]
         found = [(op.name, op.t_start, op.t_end, op.component) for op in part.ops]
         wanted = [(op.name, op.t_start, op.t_end, op.component) for op in kept]
