@@ -48,8 +48,8 @@ class Command:
     is printed (by default the line of the op that it led to). Only those that
     ``moves_cursor`` take another's place that waits for an answer. ``stayed`` is said
     on a screen where a move led nowhere, ``example`` has a call a line, ``asked`` says
-    of what, ``title`` what is computed (the name, if there
-    is none). ``topic`` is the question under which the README lists it, if it does.
+    of what, ``title`` what is computed (the name, if there is none). ``topic`` is the
+    question under which the README lists it, if it does.
     Those not ``listed`` are asked by panes only. ``proof`` is the effect that is called
     instead where the arguments say ``prove``: it runs the trace again. ``details`` are
     what one has to know to read the answer, a line for each thing.

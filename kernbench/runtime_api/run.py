@@ -589,17 +589,22 @@ def _keep_what_there_is(
     error.add_note(writer.error or whole)
 
 
-def _run_phase2(torch: Torch, notify: RunProgress) -> _Phase2:
-    """Execute the whole op log, and judge what the bench expects on the way."""
-    log = list(torch.engine.op_log)
-    expected = torch.expectations
-    executor = DataExecutor(
+def _executor(torch: Torch, log: Sequence[OpRecord]) -> DataExecutor:
+    """An executor of the op log of a run, which says of an op that fails its line."""
+    return DataExecutor(
         log,
         torch.blank.snapshot(),
         torch.ops,
         as_logged=False,
         issued_at=torch.engine.line_of,
     )
+
+
+def _run_phase2(torch: Torch, notify: RunProgress) -> _Phase2:
+    """Execute the whole op log, and judge what the bench expects on the way."""
+    log = list(torch.engine.op_log)
+    expected = torch.expectations
+    executor = _executor(torch, log)
     first_judged = min((e.after for e in expected.values()), default=len(log))
     for position in range(0, first_judged, PHASE2_OPS):
         executor.run_until(position)
@@ -611,14 +616,7 @@ def _run_phase2(torch: Torch, notify: RunProgress) -> _Phase2:
 
 def _check_ops(torch: Torch, notify: RunProgress) -> _DebugChecks:
     """Check every op beside the float64 oracle."""
-    log = list(torch.engine.op_log)
-    executor = DataExecutor(
-        log,
-        torch.blank.snapshot(),
-        torch.ops,
-        as_logged=False,
-        issued_at=torch.engine.line_of,
-    )
+    executor = _executor(torch, list(torch.engine.op_log))
     checks: list[op_check.OpCheck] = []
     for check in op_check.debug_check(executor):
         checks.append(check)

@@ -73,7 +73,7 @@ class UnreadIndex:
         found = list[Unread]()
         for count, op in enumerate(wanted):
             search(count / len(wanted))
-            if self._is_in_vain(op) and not self._is_last_of_loop(op, turns):
+            if self._is_in_vain(op) and not self._is_last_of_loop(op, turns, search):
                 instead = self._instead(op, links, turns)
                 rows = self._rows_of([op] if instead is None else [op, instead])
                 found.append(Unread(rows[0], None if instead is None else rows[1]))
@@ -125,14 +125,14 @@ class UnreadIndex:
             return False
         return not self._readers(op)
 
-    def _is_last_of_loop(self, op: int, turns: Ints) -> bool:
+    def _is_last_of_loop(self, op: int, turns: Ints, progress: Progress) -> bool:
         """Whether an op is the last of its line on its PE, and the one before was read.
 
         Only so many ops to either side are looked at.
         """
         low = max(op - _LOOKED_AT, 0)
         near = low + np.flatnonzero(turns[low : op + _LOOKED_AT] == turns[op])
-        rows = self._rows_of(near)
+        rows = rows_in_parts(self._rows_of, near, progress)
         mine = rows[int(np.searchsorted(near, op))]
         alike = [r.op for r in rows if (r.where, r.name) == (mine.where, mine.name)]
         place = alike.index(op)

@@ -124,10 +124,7 @@ class Queues:
         what lies between the two is nothing that a graph knows.
         """
         now = self._gaps(times, weight)
-        is_near = np.minimum(self._apart, now) < near_ns + SAME_NS
-        moved = np.where(is_near, np.abs(now - self._apart), 0.0)
-        most = float(moved.max(initial=0.0))
-        return min(most, near_ns) if most > SAME_NS else 0.0
+        return _most_moved(self._apart, now, np.minimum(self._apart, now), near_ns)
 
     def _since_turns(self, times: Floats, weight: Floats) -> Floats:
         """How long behind the one before each comes for which the bus turns."""
@@ -144,10 +141,18 @@ class Queues:
         """
         now = self._since_turns(times, weight)
         nearest = np.minimum(np.abs(self._turned), np.abs(now))
-        is_near = nearest < turn_ns + SAME_NS
-        moved = np.where(is_near, np.abs(now - self._turned), 0.0)
-        most = float(moved.max(initial=0.0))
-        return min(most, turn_ns) if most > SAME_NS else 0.0
+        return _most_moved(self._turned, now, nearest, turn_ns)
+
+
+def _most_moved(was: Floats, now: Floats, nearest: Floats, near_ns: float) -> float:
+    """The most by which a distance is another now, ns, at most ``near_ns``.
+
+    Only those count of which ``nearest``, then or now, is no more than that.
+    """
+    is_near = nearest < near_ns + SAME_NS
+    moved = np.where(is_near, np.abs(now - was), 0.0)
+    most = float(moved.max(initial=0.0))
+    return min(most, near_ns) if most > SAME_NS else 0.0
 
 
 def _turns(graph: Graph, links_from: int) -> tuple[Array, Array]:
