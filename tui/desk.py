@@ -130,6 +130,8 @@ class Desk:
         self.claim: Claim | None = None
         """What was shown last of all that a re-run can prove."""
         self._pictures: dict[PictureKey, Drawn] = {}
+        self._spoilt_by: dict[Query, set[PictureKey]] = {}
+        """The kept pictures that an answer is missing in."""
         self._led_to: dict[PictureKey, Any] = {}
         """The state that a move leads to, by the pane, its state now and its frame
         then.
@@ -324,26 +326,33 @@ class Desk:
 
     def keep_picture(self, key: PictureKey, drawn: Drawn) -> None:
         """Keep a picture; the one that was looked at longest ago goes for it."""
+        self._drop_picture(key)
         self._pictures[key] = drawn
+        for query in drawn.missed:
+            self._spoilt_by.setdefault(query, set()).add(key)
         if len(self._pictures) > _KEPT:
-            del self._pictures[next(iter(self._pictures))]
+            self._drop_picture(next(iter(self._pictures)))
+
+    def _drop_picture(self, key: PictureKey) -> None:
+        kept = self._pictures.pop(key, None)
+        for query in () if kept is None else kept.missed:
+            spoilt = self._spoilt_by.get(query, set())
+            spoilt.discard(key)
+            if not spoilt:
+                self._spoilt_by.pop(query, None)
 
     def forget(self) -> None:
         """Draw all anew; what was cancelled, or failed, is asked for again."""
         self.runner.forget()
         self._pictures.clear()
+        self._spoilt_by.clear()
 
     def answered(self, query: Query) -> None:
         """An answer has come: pictures that were drawn without it are no good
         any more.
         """
-        spoilt = [
-            key
-            for key, kept in self._pictures.items()
-            if kept.missed and query in kept.missed
-        ]
-        for key in spoilt:
-            del self._pictures[key]
+        for key in list(self._spoilt_by.get(query, ())):
+            self._drop_picture(key)
 
 
 class Scene:
@@ -363,29 +372,58 @@ class Scene:
         self._urgency = urgency
         self._answers = Given(desk.runner, urgency)
         self._asked: set[Query] = set()
+        self._frames: dict[tuple[str, tuple[float, float]], Frame] = {}
+        self._settled: dict[str, tuple[Any, Frame]] = {}
+        """Panes that settling leaves as they are, whatever answers come."""
+        self._told: dict[str, tuple[Any, Frame]] = {}
+        """Of these, those that also know all that they ask for."""
 
     def frame(self, row: PaneRow) -> Frame:
         """What a pane is drawn for."""
-        return self._desk.frame(row, self._session, self.states["timeline"].window)
+        window = self.states["timeline"].window
+        frame = self._frames.get((row.key, window))
+        if frame is None:
+            frame = self._desk.frame(row, self._session, window)
+            self._frames[row.key, window] = frame
+        return frame
 
     def update(self, row: PaneRow, event: Event) -> None:
         """Let a pane take an event; what it asks for beside that is left undone."""
         pane = self._desk.panes[row.key]
         answers = self._answers.for_another()
         state = self.states[row.key]
-        change = pane.update(state, event, self.frame(row), answers)
+        frame = self.frame(row)
+        change = pane.update(state, event, frame, answers)
         if change is not None:
             self.states[row.key] = change.state
+        if not answers.missed and self.states[row.key] == state:
+            self._settled[row.key] = state, frame
 
     def wanted(self, rows: Iterable[PaneRow]) -> list[Query]:
         """The questions of panes, each once."""
         wanted: dict[Query, None] = {}
         for row in rows:
-            pane = self._desk.panes[row.key]
-            answers = self._answers.for_another()
-            queries = pane.queries(self.states[row.key], self.frame(row), answers)
-            wanted.update(dict.fromkeys(queries))
+            wanted.update(dict.fromkeys(self._questions(row)))
         return list(wanted)
+
+    def _questions(self, row: PaneRow) -> tuple[Query, ...]:
+        """What a pane asks for; notes whether all of it is known."""
+        state = self.states[row.key]
+        frame = self.frame(row)
+        answers = self._answers.for_another()
+        queries = self._desk.panes[row.key].queries(state, frame, answers)
+        if (
+            self._settled.get(row.key) == (state, frame)
+            and not answers.missed
+            and all(answers.known(query) is not None for query in queries)
+        ):
+            self._told[row.key] = state, frame
+        return queries
+
+    def _is_told(self, row: PaneRow) -> bool:
+        """Whether no answer that may come changes what a pane shows."""
+        at = self._told.get(row.key)
+        return at is not None and at == (self.states[row.key], self.frame(row))
 
     def ask(self, rows: Iterable[PaneRow]) -> set[Query]:
         """Ask what panes want to know, and what they want to know then; settle them for
@@ -400,6 +438,7 @@ class Scene:
         deadline = monotonic() + KEY_S
         pending: set[Query] = set()
         for _ in range(_ROUNDS):
+            left = [row for row in left if not self._is_told(row)]
             new = [query for query in self.wanted(left) if query not in self._asked]
             if not new:
                 break
@@ -423,7 +462,7 @@ class Scene:
         """Settle panes for the answers that are there now, unless a picture is kept."""
         self._answers = Given(self._desk.runner, self._urgency)
         for row in rows:
-            if self._kept(row) is None:
+            if not self._is_told(row) and self._kept(row) is None:
                 self.update(row, Settle())
 
     def _kept(self, row: PaneRow) -> Drawn | None:

@@ -367,7 +367,7 @@ class Runner:
         pace that it has had so far.
         """
         at = self._lanes[BY_NAME[query.command].lane].current
-        if at is None or not at.done:
+        if at is None or at.cancelled or not at.done:
             return False
         ran = monotonic() - at.started
         return ran > _GLIMPSE_S and at.done * (ran + left) < ran

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from threading import Event
+from threading import Event, Timer
 from time import monotonic, sleep
 from typing import Any
 from weakref import finalize
@@ -404,6 +404,27 @@ def test_a_key_does_not_wait_for_what_will_take_longer_at_its_pace(
     assert monotonic() - begun < 30
     rung.set()
     assert runner.wait(query) == 1
+
+
+def test_what_was_given_up_in_a_lane_says_nothing_of_how_long_a_key_waits(
+    runner, register
+) -> None:
+    begun, rung, quick = Event(), Event(), Bell()
+
+    def slow(index, at, args, progress) -> int:
+        progress(0.001)
+        begun.set()
+        rung.wait(20)
+        progress(0.002)  # raises: it was cancelled
+        return args.n
+
+    runner.ask(register("slow", slow)(), Urgency.AHEAD)
+    assert begun.wait(10)
+    sleep(0.02)  # at this pace it would take 20 s
+    quick.rung.set()
+    query = register("quick", quick)(1)
+    Timer(0.05, rung.set).start()
+    assert runner.gather([query], within_s=5)[query] == 1
 
 
 def test_a_key_waits_no_longer_than_it_was_told_to(runner, register) -> None:
