@@ -97,23 +97,34 @@ def ulp_distance(a: Array, b: Array) -> Array:
     return np.asarray(np.where(other_sign, size_a + size_b, apart))
 
 
-def _distance(actual: Array, expected: Array) -> Floats:
-    """|actual - expected| in f64; of integers of one dtype it is exact."""
+def _distance(actual: Array, expected: Array, a: Floats, r: Floats) -> Floats:
+    """|actual - expected| in f64, in which they are ``a`` and ``r``; of integers of one
+    dtype it is exact.
+    """
     if actual.dtype == expected.dtype and actual.dtype.kind in "iu":
         high = np.maximum(actual, expected).astype(np.uint64)
         low = np.minimum(actual, expected).astype(np.uint64)
         return as_f64(high - low)
-    return np.abs(as_f64(actual) - as_f64(expected))
+    return np.abs(a - r)
 
 
 @np.errstate(all="ignore")
 def mismatches(actual: Array, expected: Array, tolerance: Tolerance) -> Bools:
     """Which elements are bad, as ``compare`` says."""
-    a = as_f64(actual)
-    r = as_f64(expected)
-    near = _distance(actual, expected) <= tolerance.atol + tolerance.rtol * np.abs(r)
+    a = as_f64(actual, copy=False)
+    r = as_f64(expected, copy=False)
+    both_finite: Bools = np.isfinite(a) & np.isfinite(r)
+    return _bad(a, r, _distance(actual, expected, a, r), both_finite, tolerance)
+
+
+def _bad(
+    a: Floats, r: Floats, apart: Floats, both_finite: Bools, tolerance: Tolerance
+) -> Bools:
+    """Which elements are bad, of what is so far ``apart``."""
+    near = apart <= tolerance.atol + tolerance.rtol * np.abs(r)
+    if both_finite.all():
+        return np.asarray(~near)
     same = (a == r) | (np.isnan(a) & np.isnan(r))
-    both_finite = np.isfinite(a) & np.isfinite(r)
     return np.asarray(~np.where(both_finite, near, same))
 
 
@@ -154,31 +165,40 @@ def compare(
     row = VerifyRow(name, tensor or name, dtype, actual.size, tolerance)
     actual = actual.reshape(-1)
     expected = expected.reshape(-1)
-    a = as_f64(actual)
-    r = as_f64(expected)
+    a = as_f64(actual, copy=False)
+    r = as_f64(expected, copy=False)
     if _are_equal(actual, expected, a, r):
         infs = int(np.isinf(a).sum())  # there is no NaN, which is equal to nothing
         return replace(row, ok=True, infs=(infs, infs))
-    apart = _distance(actual, expected)
-    finite = np.isfinite(a) & np.isfinite(r)
-    bad = mismatches(actual, expected, tolerance)
-    relative = (apart / np.abs(r))[finite & (r != 0)]
-    ulps = np.zeros(1, np.uint64)
-    if is_float(dtype):
-        nearest = expected.astype(actual.dtype)
-        ulps = ulp_distance(actual, nearest)[finite & np.isfinite(nearest)]
+    finite: Bools = np.isfinite(a) & np.isfinite(r)
+    apart = _distance(actual, expected, a, r)
+    bad = _bad(a, r, apart, finite, tolerance)
     first = first_index(bad.reshape(shape), origin)
-    return replace(
+    row = replace(
         row,
         ok=first is None,
         mismatches=int(np.count_nonzero(bad)),
-        max_abs=float(np.max(apart[finite], initial=0.0)),
-        max_rel=float(np.max(relative, initial=0.0)),
-        max_ulp=int(np.max(ulps, initial=0)),
-        nans=(int(np.isnan(a).sum()), int(np.isnan(r).sum())),
-        infs=(int(np.isinf(a).sum()), int(np.isinf(r).sum())),
+        max_abs=float(np.max(apart, initial=0.0, where=finite)),
+        max_rel=float(np.max(apart / np.abs(r), initial=0.0, where=finite & (r != 0))),
+        max_ulp=_most_ulps(actual, expected, finite) if is_float(dtype) else 0,
         first_bad=first,
     )
+    if finite.all():
+        return row
+    return replace(
+        row,
+        nans=(int(np.isnan(a).sum()), int(np.isnan(r).sum())),
+        infs=(int(np.isinf(a).sum()), int(np.isinf(r).sum())),
+    )
+
+
+def _most_ulps(actual: Array, expected: Array, finite: Bools) -> int:
+    """How far elements that are ``finite`` are apart at most, in steps of the actual's
+    dtype; but for those whose reference is infinite in that.
+    """
+    nearest = expected.astype(actual.dtype, copy=False)
+    ulps = ulp_distance(actual, nearest)
+    return int(np.max(ulps, initial=0, where=finite & np.isfinite(nearest)))
 
 
 def _are_equal(actual: Array, expected: Array, a: Floats, r: Floats) -> bool:

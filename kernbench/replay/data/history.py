@@ -505,19 +505,11 @@ class History:
                 break
         return sought.found
 
-    def unwritten(
-        self,
-        steps: int,
-        space: str,
-        addr: int,
-        nbytes: int,
-        progress: Progress = no_progress,
-    ) -> int:
-        """How many bytes of a range a read after so many steps would miss.
+    def unwritten(self, contents: Contents) -> int:
+        """How many bytes of what was read were missing there.
 
         None in a run that only warned of bytes never written: there they hold 0xFF.
         """
-        contents = self.read(steps, space, addr, nbytes, progress)
         if self.fill is not None:
             return 0
         return int(np.count_nonzero(~contents.written))

@@ -25,7 +25,7 @@ from kernbench.common.progress import (
 )
 from kernbench.errors import TraceFormatError
 from kernbench.replay.data.diff import OpDiff
-from kernbench.replay.data.history import History
+from kernbench.replay.data.history import Contents, History
 from kernbench.replay.data.memory import TensorView
 from kernbench.replay.data.places import Range
 from kernbench.replay.text import wrapped
@@ -220,25 +220,29 @@ class OutputIndex:
         self, steps: int, name: str, shard: _Shard, progress: Progress
     ) -> VerifyRow:
         """The row of a shard after so many steps."""
-        unwritten = self._history.unwritten(steps, *shard.place, progress)
+        contents = self._history.read(steps, *shard.place, progress)
+        unwritten = self._history.unwritten(contents)
         is_due = steps >= shard.expected.after
         if is_due and 0 < unwritten < shard.nbytes:
-            contents = self._history.read(steps, *shard.place, progress)
             return judge_part(name, shard.expected, *contents)
         if unwritten:
             note = f"{unwritten:,} of its {shard.nbytes:,} bytes are not written yet"
             return missing(name, shard.expected, note)
-        return self._judge_shard(name, shard, steps, progress)
+        return self._judge_shard(name, shard, steps, contents, progress)
 
     def _judge_shard(
-        self, name: str, shard: _Shard, steps: int, progress: Progress
+        self,
+        name: str,
+        shard: _Shard,
+        steps: int,
+        contents: Contents,
+        progress: Progress,
     ) -> VerifyRow:
-        """The row of a shard after so many steps.
+        """The row of a shard that holds such ``contents`` after so many steps.
 
-        Its bytes are looked up by this thread; comparing them may be another's work.
+        They were looked up by this thread; comparing them may be another's work.
         """
         expected = shard.expected
-        contents = self._history.read(steps, *shard.place, progress)
         store: MemoryStore = self._history.after(steps)
         if contents.written.all():
             store = MemoryStore()
@@ -276,7 +280,8 @@ class OutputIndex:
             shard = shards[name]
             steps = self._history.executed(shard.expected.after - 1)
             progress(steps / max(self._history.steps, 1))
-            rows[name] = self._judge_shard(name, shard, steps, progress)
+            contents = self._history.read(steps, *shard.place, progress)
+            rows[name] = self._judge_shard(name, shard, steps, contents, progress)
         if to_end:
             self._history.reach(self._history.steps, progress)
         report = VerifyReport(tuple(rows[name] for name in shards))
