@@ -416,7 +416,7 @@ def check_hazards(case):
     for kind in (plain_time.NEVER_WRITTEN, plain_time.OUTSIDE):
         case.equal("hazards", counts[kind], others[kind], kind)
     case.equal("hazards", answer.ok, not answer.rows, "verdict")
-    ops = {max(pair) for pair in wanted} | {hazard[3] for hazard in met}
+    ops = {max(pair) for pair in wanted}
     ops |= {op for *_, op in alone(case)} | case.memory.stale
     check_stops(case, "catch hazards", sorted(ops))
 

@@ -305,3 +305,37 @@ def test_a_burst_of_rows_ends_with_its_last_whole_row(record):
     for link in case.ask(f"links {t0} {t1}", -1).links:
         found[link.edge] = round(link.nbytes, 4)
     assert found == {edge: round(load[0], 4) for edge, load in wanted.items()}
+
+
+def test_catch_stops_where_both_ops_of_a_race_have_come(record):
+    case = record(
+        "queued",
+        """
+def kernel(x, y, tl):
+    if tl.program_id(0) == 0:
+        many = tl.zeros((64, 64), "f32")
+        few = tl.zeros((4,), "f32")
+        tl.store(x + 64, many, wait=False)
+        tl.store(x, few)  # issued before the other PE's load, which begins earlier
+    else:
+        total = tl.zeros((4,), "f32")
+        for _ in range(8):
+            total = tl.exp(total)
+        tl.store(y, tl.load(x, (4,), "f32"))
+
+@bench(name="queued", description="a store waits in its DMA as its bytes are read")
+def run(torch):
+    x = torch.tensor(np.arange(8192), "f32", DPPolicy(pe="row_wise"), name="x")
+    y = torch.zeros((8,), "f32", DPPolicy(pe="row_wise"), name="y")
+    torch.launch("kernel", kernel, x, y)
+""",
+        TWO_PES | {"pe.dma.outstanding": 1},
+    )
+    (load,) = [op for op in case.recording.ops if op.name == "dma_read"]
+    store = case.recording.ops[-1]
+    (met,) = case.ask("hazards", -1).rows
+    assert (met.op.op, met.other.op) == (load.position, store.position)
+    assert load.t_start < store.t_start
+    case.ask("catch hazards", -1)
+    case.session.run_line("continue")
+    assert case.session.cursor == store.position

@@ -240,7 +240,8 @@ class Hazards:
             self._unwritten = unwritten(touched, stage(progress, 0.7, 1.0))
 
     def ops(self, progress: Progress = no_progress, both: bool = False) -> Ints:
-        """The ops with a hazard, ascending; of two that race the later one, or both.
+        """The positions of ops with a hazard, ascending; of two that race that of the
+        second, or of both.
 
         Executes every op.
         """
@@ -249,15 +250,17 @@ class Hazards:
         assert self._outside is not None
         assert self._unwritten is not None
         snapshots, _ = self._snapshots(stage(progress, 0.4, 1.0))
-        rows = self._history.touched.row
+        positions = self._history.touched.row
+        earlier = positions[self._races.earlier]
+        later = positions[self._races.later]
         found = [
-            rows[self._races.later],
-            rows[self._outside.numbers],
-            rows[self._unwritten.numbers],
+            np.maximum(earlier, later),
+            positions[self._outside.numbers],
+            positions[self._unwritten.numbers],
             np.array([hazard.op for hazard in snapshots], np.int64),
         ]
         if both:
-            found.append(rows[self._races.earlier])
+            found += [earlier, later]
         return distinct(np.concatenate(found).astype(np.int64))
 
     def findings(self, progress: Progress = no_progress) -> Findings:
