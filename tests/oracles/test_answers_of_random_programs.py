@@ -71,6 +71,7 @@ def rows_of_the_docs():
             yield name.strip("`"), int(checks.replace(",", "")), int(wrong)
 
 
+@pytest.mark.slow
 def test_the_table_of_the_docs_has_what_is_counted(three):
     # Stale operands are rare: not every three programs have one.
     rare = {"blame STALE"}
@@ -82,6 +83,7 @@ def test_nothing_in_the_table_of_the_docs_is_wrong():
     assert all(checks > 0 and not wrong for _, checks, wrong in rows_of_the_docs())
 
 
+@pytest.mark.slow
 def test_every_command_that_has_an_answer_is_checked(three):
     counted = {name.split()[0] for name in counted_in(three)}
     assert counted == {command.name for command in listed()} - NOT_CHECKED

@@ -85,6 +85,7 @@ def test_lines_are_those_of_another_checkout_by_file_and_text(checkouts):
     assert len(found.kernel_lines) == 4
 
 
+@pytest.mark.slow
 def test_what_is_slower_in_another_checkout_is_slower_and_not_new(checkouts):
     mine, theirs = checkouts
     shutil.rmtree(theirs / "second")
@@ -107,6 +108,7 @@ def test_what_is_slower_in_another_checkout_is_slower_and_not_new(checkouts):
     assert by_name == [("add", 2)]
 
 
+@pytest.mark.slow
 def test_the_same_error_at_the_same_line_of_another_checkout_is_the_same(checkouts):
     mine, theirs = (recorded(folder, "--set", "fails=1") for folder in checkouts)
     assert mine.end["error"] != theirs.end["error"]  # each names its own file
@@ -128,6 +130,7 @@ def test_a_limit_for_another_bench_is_an_error_that_names_both():
     assert CliRunner().invoke(main, ["trace", "compare", *paths]).exit_code == 1
 
 
+@pytest.mark.slow
 def test_a_limit_for_other_inputs_says_that_outputs_were_not_compared(tmp_path):
     folder = checkout(tmp_path / "mine")
     before = recorded(folder)

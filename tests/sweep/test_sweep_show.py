@@ -188,6 +188,7 @@ def test_a_row_is_recorded_once_and_says_what_has_changed(swept):
     assert Trace.open(path).end_ns == found.row(number).result["end_ns"]
 
 
+@pytest.mark.slow
 def test_a_row_that_runs_otherwise_now_says_so(swept, tmp_path, monkeypatch, capsys):
     found = read_results(swept)
     first = found.row(found.front()[0] + 1)
@@ -198,6 +199,7 @@ def test_a_row_that_runs_otherwise_now_says_so(swept, tmp_path, monkeypatch, cap
     assert out.count(" in the sweep") == 1
 
 
+@pytest.mark.slow
 def test_a_row_that_fails_opens_up_to_its_error_or_says_it(swept):
     found = read_results(swept)
     (number, *_) = [i + 1 for i, r in enumerate(found.rows) if r.error is not None]

@@ -9,6 +9,7 @@ import pytest
 from files import Disk, opened
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pace import first_fast
 from recordings import PE, assert_same, record_all, touch
 
 from kernbench.errors import KernbenchError, TraceFormatError, UsageError
@@ -142,7 +143,7 @@ def test_of_a_whole_window_nothing_is_missing_but_the_data(demo, tmp_path):
     assert found.expects == []
 
 
-@pytest.mark.parametrize("share", [k / 10 for k in range(10)])
+@pytest.mark.parametrize("share", first_fast([k / 10 for k in range(10)], fast=3))
 def test_links_carry_in_the_window_of_a_cut_what_they_carried_in_the_whole(
     share, tmp_path
 ):
@@ -268,7 +269,7 @@ def test_without_a_machine_a_trace_can_be_cut(tmp_path):
     assert np.all(found.op_columns.t_start < 50.0)
 
 
-@pytest.mark.parametrize("name", ["matmul", "ccl_allreduce"])
+@pytest.mark.parametrize("name", first_fast(["matmul", "ccl_allreduce"]))
 def test_in_its_window_a_cut_is_as_busy_as_the_whole(name, tmp_path):
     """Also where something waits for an op that begins only behind the window."""
     path = TRACES / f"{name}.msgpack"

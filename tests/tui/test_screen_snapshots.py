@@ -34,7 +34,7 @@ FAULTS = {
 }
 FAULTS |= {"outputs": ("fault_wrong_root", 9)}
 _SIZED = pytest.mark.parametrize(
-    "size", first_fast(SIZES, fast=2), ids=[f"{w}x{h}" for w, h in SIZES]
+    "size", first_fast(SIZES), ids=[f"{w}x{h}" for w, h in SIZES]
 )
 
 

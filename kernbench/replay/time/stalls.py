@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -189,6 +189,11 @@ class StallIndex:
 
     # -- PEs --
 
+    @cached_property
+    def _cpus(self) -> list[int]:
+        kinds = enumerate(self._trace.nodes.type)
+        return [node for node, kind in kinds if kind == "pe_cpu"]
+
     def pes(
         self, name: str | None = None, progress: Progress = no_progress
     ) -> list[int]:
@@ -201,8 +206,7 @@ class StallIndex:
         if name in (None, "all"):
             return ran
         trace = self._trace
-        kinds = enumerate(trace.nodes.type)
-        cpus = sorted({node for node, kind in kinds if kind == "pe_cpu"} | {*ran})
+        cpus = sorted({*self._cpus, *ran})
         found = []
         for node in cpus:
             if f"{trace.node_ids[node]}.".startswith(f"{name}."):

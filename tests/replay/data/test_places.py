@@ -220,11 +220,11 @@ def test_holders_of_many_addresses_are_those_of_each(tmp_path):
     log = index.history.allocs
     rng = np.random.default_rng(5)
     held = 0
-    for op in rng.integers(0, len(index.trace.ops), 20).tolist():
+    for op in rng.integers(0, len(index.trace.ops), 8).tolist():
         row = int(rng.integers(len(log.addr)))
         space = log.spaces[log.space[row]]
         start = int(log.addr[row])
-        addrs = np.unique(start + rng.integers(0, 3 * int(log.nbytes[row]), 64))
+        addrs = np.unique(start + rng.integers(0, 3 * int(log.nbytes[row]), 32))
         each = [index.places.alloc_at(space, addr, op) for addr in addrs.tolist()]
         assert index.places.allocs_of(space, addrs, op).tolist() == each
         held += np.count_nonzero(np.array(each) >= 0)

@@ -307,6 +307,7 @@ def test_of_a_helper_the_line_that_did_not_call_it_is_named(diagnosed):
     assert "ran 0 times on sip0.cube0.pe2, and 1 time on 3 other PEs" in odd["title"]
 
 
+@pytest.mark.slow
 def test_an_error_about_an_op_leads_to_that_op_and_its_line(diagnosed):
     """It is raised once all has been simulated: stores came after that op."""
     first, *_ = diagnosed(GATHER)
@@ -317,6 +318,7 @@ def test_an_error_about_an_op_leads_to_that_op_and_its_line(diagnosed):
     assert first["lines"] == [line_of("# out of it")]
 
 
+@pytest.mark.slow
 def test_an_output_that_is_written_in_part_leads_to_what_was_written_wrongly(diagnosed):
     """The last row stays unwritten; the lines behind that are those of the others."""
     first, *_ = diagnosed(SHIFTED)
@@ -345,6 +347,7 @@ def run(torch):
 """
 
 
+@pytest.mark.slow
 def test_a_pe_that_loads_once_is_not_told_to_load_ahead(diagnosed):
     once = GATHER.replace("    at = tl.load(at_ptr[mine])\n", "").replace(
         "tl.gather(x, at, 0)", "tl.exp(tl.exp(tl.exp(x)))"

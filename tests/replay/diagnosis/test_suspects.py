@@ -191,34 +191,40 @@ def test_who_reads_another_value_than_the_one_just_made_is_first(blamed, change)
     assert lines[0].endswith("# guilty")
 
 
+@pytest.mark.slow
 def test_an_op_whose_result_is_dropped_is_suspected(blamed):
     _, lines = blamed(rows_of(SOFTMAX, OF_SOFTMAX, *IN_VAIN))
     assert lines[1].endswith("# guilty")
 
 
+@pytest.mark.slow
 def test_a_line_that_only_the_wrong_one_ran_is_before_those_that_both_did(blamed):
     _, lines = blamed(rows_of(SUMS, OF_SUMS))
     assert lines[0].endswith("# guilty")
 
 
+@pytest.mark.slow
 def test_right_elements_that_another_line_stored_are_no_measure(blamed):
     finding, lines = blamed(rows_of(HALVES, "3 * d"))
     assert lines[0].endswith("# guilty")
     assert "they part" not in str(finding["evidence"])
 
 
+@pytest.mark.slow
 def test_elements_that_are_right_by_chance_are_no_measure(blamed):
     """Half of the wrong row is 0, which is right whatever it is multiplied with."""
     _, lines = blamed(rows_of(CLIPPED, "np.maximum(d, 0)"))
     assert lines[0].endswith("# guilty")
 
 
+@pytest.mark.slow
 def test_a_line_that_is_given_another_number_is_suspected_first(blamed):
     finding, lines = blamed(rows_of(TIMES, "np.exp(2 * d + 2)"))
     assert lines[0].endswith("# guilty")
     assert "mul is given 2 in one, and 1.5 in the other" in str(finding["evidence"])
 
 
+@pytest.mark.slow
 def test_that_nobody_reads_what_a_loop_hands_on_at_its_end_is_not_told(blamed):
     finding, lines = blamed(rows_of(PRODUCTS, OF_PRODUCTS))
     assert lines[0].endswith("# guilty")
