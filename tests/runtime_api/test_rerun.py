@@ -573,8 +573,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("args", "says"), first_fast(REFUSED, fast=12))
-def test_a_change_that_there_cannot_be_is_one_line(matmul, new, args, says):
+@pytest.mark.parametrize("refused", first_fast(REFUSED, fast=12))
+def test_a_change_that_there_cannot_be_is_one_line(matmul, new, refused):
+    args, says = refused
     words = [word.replace("_", " ") for word in args.split(" ")]
     if not args.startswith("--delay"):
         words = args.split(" ")
