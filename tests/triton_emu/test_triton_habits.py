@@ -167,7 +167,7 @@ def said_of(folder, **parts):
     return str(error.value)
 
 
-@pytest.mark.parametrize("line", first_fast(IN_KERNEL, fast=20))
+@pytest.mark.parametrize("line", first_fast(IN_KERNEL, fast=10))
 def test_a_habit_in_a_kernel_is_told_what_to_write(tmp_path, line):
     said = said_of(tmp_path, body=line)
     assert IN_KERNEL[line] in said

@@ -97,6 +97,7 @@ async def test_completion_hints_at_what_is_open(drive, as_text_of) -> None:
         assert "a  b  c" in as_text_of(pilot.app)
 
 
+@pytest.mark.slow
 async def test_many_candidates_are_counted(drive, as_text_of) -> None:
     async with drive(120, 40, ":") as pilot:
         pilot.app.debugger.line.value = "find comp="
@@ -144,6 +145,7 @@ async def test_commands_of_the_line_may_be_shortened(session, drive) -> None:
         assert state_of(pilot, 2).where == "kind=gemm"
 
 
+@pytest.mark.slow
 async def test_a_line_left_as_soon_as_it_is_opened_keeps_no_keys(
     session, drive
 ) -> None:

@@ -101,6 +101,7 @@ async def test_what_could_not_be_done_is_said_until_the_next_key(
         assert said(pilot) == ""
 
 
+@pytest.mark.slow
 async def test_the_pane_in_view_follows_the_cursor(session, drive, settle) -> None:
     session.goto(40)
     async with drive(80, 24, "2", "s") as pilot:
@@ -111,6 +112,7 @@ async def test_the_pane_in_view_follows_the_cursor(session, drive, settle) -> No
 # -- keys of panes ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_zoom_pan_and_fit_are_of_the_timeline_whichever_pane_is_active(
     drive,
 ) -> None:
@@ -136,6 +138,7 @@ async def test_zoom_pan_and_fit_are_of_the_timeline_whichever_pane_is_active(
         assert shown() == fitted
 
 
+@pytest.mark.slow
 async def test_a_pane_that_can_be_panned_is_panned_itself(drive, session) -> None:
     session.goto(40)
     async with drive(80, 24, "4", "v") as pilot:
@@ -203,6 +206,7 @@ async def test_number_keys_brackets_and_tab_choose_the_pane(drive) -> None:
         assert pane_of(pilot, 3).display
 
 
+@pytest.mark.slow
 async def test_a_key_before_the_first_layout_ends_nothing(drive, monkeypatch) -> None:
     """The size of the terminal may come after the keys that were typed ahead."""
     plain = DebuggerScreen.lay_out
@@ -218,6 +222,7 @@ async def test_a_key_before_the_first_layout_ends_nothing(drive, monkeypatch) ->
         assert region(pilot, 2).height > 0
 
 
+@pytest.mark.slow
 async def test_z_maximises_and_escape_goes_back(drive) -> None:
     async with drive(80, 24, "5", "z") as pilot:
         await settled(pilot)
@@ -246,6 +251,7 @@ async def test_escape_lets_go_of_a_kept_tensor_before_the_maximised_pane(
         assert not pilot.app.debugger.maximised
 
 
+@pytest.mark.slow
 async def test_large_screen_shows_all_panes_without_overlap(drive) -> None:
     async with drive(200, 50) as pilot:
         views = pilot.app.debugger.views.values()
@@ -283,6 +289,7 @@ async def type_line(pilot, line: str) -> None:
     await answered(pilot)
 
 
+@pytest.mark.slow
 async def test_command_line_moves_all_panes(session, drive, as_text_of) -> None:
     async with drive(80, 24) as pilot:
         await type_line(pilot, "goto 40")
@@ -324,6 +331,7 @@ async def test_an_error_is_said_again_when_the_line_is_run_again(drive) -> None:
             await pilot.press("escape")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["c[0:2, :]", "c", "hbm 0x9000:64"])
 async def test_the_history_of_a_place_opens_in_memory(place, session, drive) -> None:
     session.goto(40)
@@ -338,6 +346,7 @@ async def test_the_history_of_a_place_opens_in_memory(place, session, drive) -> 
         assert session.cursor == touches[0].op.op
 
 
+@pytest.mark.slow
 async def test_the_history_of_what_is_not_there_opens_nothing(drive) -> None:
     async with drive(80, 24, "2") as pilot:
         await ask(pilot, "history foo")
@@ -410,6 +419,7 @@ async def test_q_quits(drive) -> None:
         assert not pilot.app.is_running
 
 
+@pytest.mark.slow
 async def test_redraw_changes_nothing(drive, as_text_of) -> None:
     async with drive(80, 24) as pilot:
         await settled(pilot)
@@ -471,6 +481,7 @@ async def test_no_color_leaves_no_colour(size, session, monkeypatch) -> None:
         assert not colours
 
 
+@pytest.mark.slow
 async def test_ctrl_c_is_back_and_ctrl_q_is_no_key(drive, as_text_of) -> None:
     async with drive(80, 24, "z") as pilot:
         await settled(pilot)

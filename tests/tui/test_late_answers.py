@@ -117,6 +117,7 @@ async def test_answers_that_soon_follow_each_other_are_shown_together(
             await until(pilot, lambda: not screen.waiting)
 
 
+@pytest.mark.slow
 async def test_what_was_shown_stays_while_the_new_answer_is_young(
     drive, patience, session
 ) -> None:
@@ -166,6 +167,7 @@ async def test_what_panes_wish_for_is_computed_once_nothing_was_pressed_for_a_wh
             assert judgement.begun.wait(10)
 
 
+@pytest.mark.slow
 async def test_a_step_waits_for_no_long_answer_about_times(drive, settle) -> None:
     async with drive(120, 40, "s", "s") as pilot:
         await settle(pilot)
@@ -196,6 +198,7 @@ def test_a_screen_is_printed_when_its_answers_are_there(
 # -- the status line ----------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_young_job_is_not_in_the_status_line(drive, patience) -> None:
     patience(SOON)
     async with drive(120, 40) as pilot:
@@ -263,6 +266,7 @@ async def test_escape_cancels_an_answer(drive) -> None:
         assert said(pilot) == "error: verify was cancelled at 34%"
 
 
+@pytest.mark.slow
 async def test_an_answer_that_was_cancelled_can_be_asked_for_again(drive) -> None:
     async with drive(100, 24) as pilot:
         with held(VERIFY) as verify:
@@ -274,6 +278,7 @@ async def test_an_answer_that_was_cancelled_can_be_asked_for_again(drive) -> Non
         await until(pilot, lambda: isinstance(pilot.app.screen, TextScreen))
 
 
+@pytest.mark.slow
 async def test_escape_says_how_to_compute_again_what_panes_wait_for(
     drive, session
 ) -> None:
@@ -302,6 +307,7 @@ async def test_ctrl_l_computes_nothing_again_that_is_there(drive, session) -> No
         assert not route.begun.is_set()
 
 
+@pytest.mark.slow
 async def test_escape_is_not_taken_for_what_is_computed_ahead(drive) -> None:
     async with drive(120, 40, "6", "z") as pilot:
         screen = pilot.app.debugger

@@ -134,6 +134,7 @@ async def test_the_number_of_a_pane_with_nothing_to_show_says_why(
         assert "9 Texts: no kernel printed anything" in as_text_of(pilot.app)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trace", "tab"),
     [
@@ -196,6 +197,7 @@ async def test_a_tab_of_the_large_screen_stays_while_others_are_active(drive) ->
         assert pane_of(pilot, 5).display
 
 
+@pytest.mark.slow
 async def test_all_numbered_panes_can_be_reached(drive) -> None:
     async with drive(80, 24) as pilot:
         for row in PANES:
@@ -223,6 +225,7 @@ async def test_status_counts_stops(drive) -> None:
         assert " 2 BP " in status_of(pilot.app)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
 async def test_status_fits_and_keeps_where_the_cursor_is(width, session, drive) -> None:
     for name, op in (("a", 10), ("b", 140), ("", 40)):
@@ -264,12 +267,14 @@ async def test_outputs_that_are_wrong_are_counted_in_the_colour_of_alarm(
     assert styles["!1 DIFF"] == "alarm"
 
 
+@pytest.mark.slow
 async def test_the_status_line_counts_outputs_and_not_their_shards(trace_path) -> None:
     """It said !2 of one output in two shards."""
     path = trace_path.with_name("fault_wrong_root.msgpack")
     assert " !1 DIFF" in await first_status(app_of(open_session(path, None)))
 
 
+@pytest.mark.slow
 async def test_the_status_line_says_that_a_run_ended_with_an_error(trace_path) -> None:
     """Two PEs wait for each other."""
     path = trace_path.with_name("fault_ring_by_name.msgpack")

@@ -189,6 +189,7 @@ async def test_open_without_a_trace_before_says_so(drive) -> None:
         await until(pilot, lambda: said(pilot).startswith("error: no-such-file: "))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "op", "why"),
     [
@@ -266,6 +267,7 @@ async def test_whatif_shows_a_prediction_that_a_key_proves(
     assert made_up.asked == [("pe.clock_ghz=2",)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     first_fast(["prove a=1 b=2", "whatif a=1 b=2 prove", "whatif --prove a=1 b=2"]),
@@ -439,6 +441,7 @@ async def test_a_number_of_no_race_is_an_error(drive) -> None:
 # -- slack, and findings ------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_on_the_critical_path_a_key_proves_that_an_op_has_no_slack(
     drive, play, session
 ) -> None:
@@ -461,6 +464,7 @@ async def test_the_slack_of_any_op_can_be_typed(drive, play, session) -> None:
     assert session.cursor == 16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "why"),
     [

@@ -36,6 +36,7 @@ async def test_a_key_that_has_no_meaning_says_so(drive, as_text_of) -> None:
         assert "no meaning" not in as_text_of(pilot.app)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 async def test_nothing_that_is_said_covers_a_row_of_a_pane(
     size, drive, as_text_of
@@ -84,6 +85,7 @@ async def test_the_line_proposes_what_may_follow(drive, as_text_of) -> None:
         assert {"back", "blame", "break"} <= {*proposed}
 
 
+@pytest.mark.slow
 async def test_what_is_typed_behind_the_slash_is_searched(session, drive) -> None:
     async with drive(80, 24, "g", "/", *"gemm", "enter") as pilot:
         await settled(pilot)
@@ -93,6 +95,7 @@ async def test_what_is_typed_behind_the_slash_is_searched(session, drive) -> Non
 # -- search -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_search_goes_on_from_the_other_end_and_says_so(
     session, drive, as_text_of
 ) -> None:
@@ -109,6 +112,7 @@ async def test_a_search_goes_on_from_the_other_end_and_says_so(
         assert "search wrapped: the last of" in as_text_of(pilot.app)
 
 
+@pytest.mark.slow
 async def test_a_search_that_nothing_fits_is_still_an_error(drive, as_text_of) -> None:
     async with drive(120, 40) as pilot:
         await ask(pilot, "search kind=math and kind=gemm")
@@ -275,6 +279,7 @@ async def shown_page(pilot: Any) -> TextScreen:
     return page
 
 
+@pytest.mark.slow
 async def test_folds_show_a_level_more_each_time(drive) -> None:
     async with drive(80, 24) as pilot:
         page = await shown_page(pilot)
@@ -315,6 +320,7 @@ async def test_a_key_without_a_meaning_on_a_page_says_so(key, drive) -> None:
         assert pilot.app.screen is page
 
 
+@pytest.mark.slow
 async def test_the_list_of_stops_answers_such_keys_too(drive) -> None:
     async with drive(80, 24) as pilot:
         await ask(pilot, "b name=dma_write")
@@ -350,6 +356,7 @@ async def replaced(pilot: Any, old: Any) -> ReplaySession:
     return session
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["", "open"])
 async def test_keys_typed_while_another_trace_is_read_wait_for_it(
     line: str, drive, session, trace_path, may_read

@@ -41,6 +41,7 @@ def said(pilot: Any) -> str:
 # -- search and filter ----------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_slash_searches_text_and_f3_goes_on(session, drive) -> None:
     fits = session.matching('name ~ "*GEMM*"').tolist()
     async with drive(80, 24, "/", *"GEMM", "enter") as pilot:
@@ -73,6 +74,7 @@ async def test_f3_before_any_search_says_what_to_do(drive) -> None:
         assert said(pilot).startswith("nothing is searched for yet: /")
 
 
+@pytest.mark.slow
 async def test_a_search_without_a_hit_says_so(session, drive) -> None:
     async with drive(80, 24) as pilot:
         before = session.cursor
@@ -93,6 +95,7 @@ async def test_a_filter_leaves_the_ops_that_fit(session, drive) -> None:
         assert session.cursor == fits[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [("escape",), ("&", *["backspace"] * 9, "enter")])
 async def test_escape_or_an_empty_filter_shows_all(keys, drive) -> None:
     async with drive(80, 24, "2") as pilot:
@@ -123,6 +126,7 @@ async def test_the_filter_that_there_is_can_be_changed(drive) -> None:
 # -- stops ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_b_offers_a_breakpoint_at_ops_like_this_one_and_c_runs_to_it(
     session, drive
 ) -> None:
@@ -149,6 +153,7 @@ async def test_w_watches_the_bytes_that_the_op_writes(session, drive) -> None:
         assert stop.next(15, True) == 16
 
 
+@pytest.mark.slow
 async def test_w_watches_the_place_that_a_pane_has_picked(session, drive) -> None:
     session.goto(40)
     async with drive(80, 24, "4") as pilot:
@@ -165,6 +170,7 @@ async def test_w_before_the_first_op_says_how_to_watch(session, drive) -> None:
         assert said(pilot).startswith("this op touches no bytes; pick some in 4 Memory")
 
 
+@pytest.mark.slow
 async def test_continue_says_which_stop_it_met_or_that_there_is_none(drive) -> None:
     async with drive(80, 24) as pilot:
         await ask(pilot, "break kind=gemm")
@@ -181,6 +187,7 @@ async def test_a_run_without_a_stop_says_which_end_it_came_to(drive) -> None:
         assert said(pilot) == "no further stop that way: the end of the log"
 
 
+@pytest.mark.slow
 async def test_capital_b_lists_stops_enter_goes_d_deletes(
     session, drive, as_text_of
 ) -> None:
@@ -456,6 +463,7 @@ async def test_y_copies_the_active_pane_and_says_how(drive, monkeypatch) -> None
         assert pilot.app.clipboard == pane_of(pilot, OPS).text
 
 
+@pytest.mark.slow
 async def test_x_shows_diff_and_goes_back_to_where_it_was_pressed(drive) -> None:
     async with drive(80, 24, "x") as pilot:
         assert active_of(pilot) == DIFF

@@ -355,6 +355,7 @@ def test_a_pe_that_loads_once_is_not_told_to_load_ahead(diagnosed):
     assert "double-buffering" not in str(diagnosed(once))
 
 
+@pytest.mark.slow
 def test_a_run_that_expects_nothing_is_said_to_be_unchecked(diagnosed):
     *_, last = diagnosed(GATHER.replace("= 9", "= 7"))
     assert last["kind"] == "unchecked"
