@@ -4,6 +4,7 @@ The exit code says by what, one line says it in words, and a trace is whole up t
 """
 
 import fcntl
+import importlib
 import os
 import pty
 import random
@@ -18,7 +19,8 @@ import simpy
 from child_signals import reset_signals
 from pace import first_fast
 
-from kernbench.common.interrupts import EndedBySignal
+from kernbench.common.interrupts import EndedBySignal, interruptible
+from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
 
 MATMUL = ["matmul", "--set", "m=256", "k=256", "n=256", "tile=16", "pes=8"]
@@ -198,6 +200,29 @@ def signalled(folder, count, seed):
                 assert trace.complete == (place.suffix == ".msgpack")
                 with_ops += len(trace.ops) > 0
     return with_ops
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "kernbench.trace.writer.TailThread",
+        "kernbench.runtime_api.run._simulation_progress",
+    ],
+)
+def test_a_signal_as_a_run_begins_leaves_no_file(where, tmp_path, monkeypatch):
+    module, _, name = where.rpartition(".")
+    module = importlib.import_module(module)
+    as_it_is = getattr(module, name)
+
+    def told(*args):
+        made = as_it_is(*args)
+        signal.raise_signal(signal.SIGTERM)
+        return made
+
+    monkeypatch.setattr(module, name, told)
+    with interruptible(), pytest.raises(EndedBySignal):
+        run_bench("matmul", trace=tmp_path / "x.msgpack")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

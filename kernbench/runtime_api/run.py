@@ -367,8 +367,13 @@ def simulate(
 
     KernbenchError if an op that was to be held back has not occurred.
     """
-    writer = TraceWriter(trace) if trace is not None else None
+    notify = progress or _no_run_progress
+    writer: TraceWriter | None = None
+    engine: GraphEngine | None = None
     try:
+        if trace is not None:
+            with Uninterrupted():  # until it is known whose the new file is
+                writer = TraceWriter(trace)
         engine = GraphEngine(
             setup.graph,
             recorder=writer,
@@ -379,15 +384,9 @@ def simulate(
             delays=setup.changed.delays if setup.changed else (),
         )
         torch = Torch(engine, setup.seed, setup.ccl)
-    except BaseException:
-        if writer is not None:
-            writer.abandon()
-        raise
-    if on_text is not None:
-        engine.sim.texts.on_text = on_text
-    notify = progress or _no_run_progress
-    engine.progress = _simulation_progress(notify, engine)
-    try:
+        if on_text is not None:
+            engine.sim.texts.on_text = on_text
+        engine.progress = _simulation_progress(notify, engine)
         if writer is not None:
             writer.begin(setup.header(), setup.graph)
         _run_phase1(setup, torch)
@@ -407,8 +406,7 @@ def simulate(
     except BaseException as error:
         # The one that ends it is raised, not another that comes meanwhile.
         with suppress(KeyboardInterrupt), Uninterrupted():
-            engine.give_up()
-            _keep_what_there_is(writer, engine.env.now, error)
+            _keep_what_there_is(writer, engine, error)
         raise
     return result
 
@@ -573,14 +571,17 @@ def _end(writer: TraceWriter, result: RunResult) -> str | None:
 
 
 def _keep_what_there_is(
-    writer: TraceWriter | None, now: float, error: BaseException
+    writer: TraceWriter | None, engine: GraphEngine | None, error: BaseException
 ) -> None:
     """End the trace of a run that ``error`` ended, and say where it is.
 
     No file is left if nothing had run.
     """
+    if engine is not None:
+        engine.give_up()
     if writer is None:
         return
+    now = 0.0 if engine is None else engine.env.now
     if now == 0:
         writer.abandon()
         return
