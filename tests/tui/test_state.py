@@ -8,6 +8,7 @@ import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any, NoReturn
 
 import pytest
@@ -26,6 +27,8 @@ from pilots import (
 )
 
 from kernbench.replay import ReplaySession
+from kernbench.replay.progress import Progress
+from kernbench.replay.races.findings import Hazards
 from kernbench.trace import Trace
 from kernbench.trace.frames import FrameFile
 from tui import state
@@ -140,6 +143,32 @@ async def test_stops_are_made_again_as_soon_as_their_ops_are_found(
     kept_file.write_text(json.dumps({"stops": lines}))
     async with opened(trace_path) as pilot:
         screen = pilot.app.debugger
+        await until(pilot, lambda: not screen.pending_stops)
+        assert [f"{stop.kind} {stop.what}" for stop in screen.session.stops] == lines
+
+
+async def test_stops_whose_ops_are_not_looked_for_any_more_wait_for_a_redraw(
+    trace_path: Path, kept_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Hazards.ops
+    let_go = Event()
+
+    def slow(self: Hazards, progress: Progress) -> Any:
+        while not let_go.wait(0.001):
+            progress(0.5)
+        return found(self, progress)
+
+    monkeypatch.setattr(Hazards, "ops", slow)
+    lines = ["catch hazards", "break kind=gemm"]
+    kept_file.write_text(json.dumps({"stops": lines}))
+    async with opened(trace_path) as pilot:
+        screen = pilot.app.debugger
+        await until(pilot, lambda: screen.awaited)
+        await pilot.press("escape")
+        await until(pilot, lambda: not screen.awaited)
+        assert state.state(screen)["stops"] == lines
+        let_go.set()
+        await pilot.press("ctrl+l")
         await until(pilot, lambda: not screen.pending_stops)
         assert [f"{stop.kind} {stop.what}" for stop in screen.session.stops] == lines
 

@@ -461,20 +461,23 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             call = self.pending_stops[0]
             with suppress(KernbenchError):
                 needed = needed_by(self.desk.index, self.session, call)
-                if needed is not None:
+                if needed is not None and not self._was_cancelled(needed):
                     queries.append(needed)
         return queries
 
+    def _was_cancelled(self, query: Query) -> bool:
+        return isinstance(self.runner.known(query), Cancelled)
+
     def restore_stops(self) -> None:
         """Make the stops of an earlier time, as far as what they have to know
-        is there.
+        is there. Where that was cancelled they wait until it is asked for again.
         """
         while self.pending_stops:
             call = self.pending_stops[0]
             try:
                 needed = needed_by(self.desk.index, self.session, call)
                 found = None if needed is None else self.runner.ask(needed)
-                if isinstance(found, Pending):
+                if isinstance(found, Pending | Cancelled):
                     return
                 session = moved(self.desk.index, self.session, call, answered(found))
                 self.desk.replay.state = session

@@ -538,6 +538,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         """Write the whole screen again; ask again what was cancelled."""
         self.app.cells.forget()  # type: ignore[attr-defined]
         self.desk.forget()
+        self.restore_stops()
         self.refresh(layout=True)
 
     def do_back(self) -> None:
