@@ -147,8 +147,9 @@ async def test_stops_are_made_again_as_soon_as_their_ops_are_found(
         assert [f"{stop.kind} {stop.what}" for stop in screen.session.stops] == lines
 
 
-async def test_stops_whose_ops_are_not_looked_for_any_more_wait_for_a_redraw(
-    trace_path: Path, kept_file: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("how", ["a redraw", "a question that is asked again"])
+async def test_stops_whose_ops_are_not_looked_for_any_more_wait_for(
+    how: str, trace_path: Path, kept_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = Hazards.ops
     let_go = Event()
@@ -168,7 +169,10 @@ async def test_stops_whose_ops_are_not_looked_for_any_more_wait_for_a_redraw(
         await until(pilot, lambda: not screen.awaited)
         assert state.state(screen)["stops"] == lines
         let_go.set()
-        await pilot.press("ctrl+l")
+        if how == "a redraw":
+            await pilot.press("ctrl+l")
+        else:  # what was cancelled is forgotten then, whatever it was
+            screen.runner.forget()
         await until(pilot, lambda: not screen.pending_stops)
         assert [f"{stop.kind} {stop.what}" for stop in screen.session.stops] == lines
 

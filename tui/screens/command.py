@@ -468,22 +468,25 @@ class CommandScreen(Screen[None], inherit_bindings=False):
     def _was_cancelled(self, query: Query) -> bool:
         return isinstance(self.runner.known(query), Cancelled)
 
-    def restore_stops(self) -> None:
+    def restore_stops(self) -> bool:
         """Make the stops of an earlier time, as far as what they have to know
-        is there. Where that was cancelled they wait until it is asked for again.
+        is there; whether there was any. Where that was cancelled they wait until it is
+        asked for again.
         """
+        before = len(self.pending_stops)
         while self.pending_stops:
             call = self.pending_stops[0]
             try:
                 needed = needed_by(self.desk.index, self.session, call)
                 found = None if needed is None else self.runner.ask(needed)
                 if isinstance(found, Pending | Cancelled):
-                    return
+                    break
                 session = moved(self.desk.index, self.session, call, answered(found))
                 self.desk.replay.state = session
             except KernbenchError:
                 pass  # this trace has no such bytes any more
             del self.pending_stops[0]
+        return len(self.pending_stops) < before
 
     # -- panes ----------------------------------------------------------------
 

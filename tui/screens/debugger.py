@@ -371,7 +371,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         wish for, and what may be shown next even if it takes long.
         """
         self.poll()
-        if self._late:
+        if self.restore_stops() or self._late:
             self.show()
             self._fit_to_rows()
         else:
