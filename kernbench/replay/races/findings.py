@@ -253,14 +253,13 @@ class Hazards:
         positions = self._history.touched.row
         earlier = positions[self._races.earlier]
         later = positions[self._races.later]
+        races = [earlier, later] if both else [np.maximum(earlier, later)]
         found = [
-            np.maximum(earlier, later),
+            *races,
             positions[self._outside.numbers],
             positions[self._unwritten.numbers],
             np.array([hazard.op for hazard in snapshots], np.int64),
         ]
-        if both:
-            found += [earlier, later]
         return distinct(np.concatenate(found).astype(np.int64))
 
     def findings(self, progress: Progress = no_progress) -> Findings:

@@ -212,7 +212,10 @@ def test_a_watch_on_a_scratch_name_stops_in_its_life_alone(two_launches):
     assert stop.at.tolist() == [5, 6]
 
 
-def test_holders_of_many_addresses_are_those_of_each(tmp_path):
+@pytest.mark.parametrize(
+    ("ops", "places"), [(8, 32), pytest.param(20, 64, marks=pytest.mark.slow)]
+)
+def test_holders_of_many_addresses_are_those_of_each(ops, places, tmp_path):
     """Scratch memory is used again: the youngest allocation by an op has an address."""
     path = tmp_path / "t"
     run_bench("flash_attention", trace=path)
@@ -220,11 +223,11 @@ def test_holders_of_many_addresses_are_those_of_each(tmp_path):
     log = index.history.allocs
     rng = np.random.default_rng(5)
     held = 0
-    for op in rng.integers(0, len(index.trace.ops), 8).tolist():
+    for op in rng.integers(0, len(index.trace.ops), ops).tolist():
         row = int(rng.integers(len(log.addr)))
         space = log.spaces[log.space[row]]
         start = int(log.addr[row])
-        addrs = np.unique(start + rng.integers(0, 3 * int(log.nbytes[row]), 32))
+        addrs = np.unique(start + rng.integers(0, 3 * int(log.nbytes[row]), places))
         each = [index.places.alloc_at(space, addr, op) for addr in addrs.tolist()]
         assert index.places.allocs_of(space, addrs, op).tolist() == each
         held += np.count_nonzero(np.array(each) >= 0)
