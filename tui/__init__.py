@@ -9,3 +9,6 @@ import kernbench  # noqa: F401  # first, as it ends the program on Ctrl-C from h
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # A frame that follows another at once waits for a timer of so many ticks a second.
 os.environ.setdefault("TEXTUAL_FPS", "500")
+# Esc begins what other keys send, so it counts as a key once so many ms have passed.
+# With Textual's 100 a key that was typed soon after it was taken for a part of it.
+os.environ.setdefault("ESCDELAY", "25")

@@ -15,26 +15,29 @@ import re
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
 from operator import is_not, ne, or_
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, cast
 
 from rich.cells import cell_len
 from rich.color import Color, ColorSystem
 from rich.console import Console
 from rich.control import Control
 from rich.style import Style
-from textual import events
+from textual import events, on
 from textual._compositor import CompositorUpdate
 from textual.app import App
-from textual.command import CommandPalette
+from textual.await_complete import AwaitComplete
+from textual.binding import Binding, BindingType
+from textual.command import CommandInput, CommandList, CommandPalette
 from textual.css.query import NoMatches
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
-from textual.screen import Screen
-from textual.widgets import Input
+from textual.screen import Screen, ScreenResultType
+from textual.widgets import Input, OptionList
 from textual.worker import Worker
 
 from kernbench.errors import UsageError
@@ -496,11 +499,62 @@ class DiffApp(App[None], inherit_bindings=False):
         self._close_messages_no_wait()
 
 
-class SteadyPalette(CommandPalette):
-    """Textual's palette, whose page keys do no harm before its list has been drawn.
+class LeavingOnce(Screen[ScreenResultType]):
+    """A screen that goes back once, though it be told so twice before it is gone.
 
-    There they raise KeyError or IndexError, as of Textual 8.2.8.
+    Textual takes away whatever is on top.
     """
+
+    def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
+        """Go back to the screen below, unless that has been done."""
+        if self.app.screen is self:
+            return super().dismiss(result)
+        nothing: AwaitComplete = AwaitComplete.nothing()  # type: ignore[no-untyped-call]
+        return nothing
+
+
+class SteadyPalette(CommandPalette, LeavingOnce[None]):
+    """Textual's palette, which acts on a key while the App hands it on.
+
+    Textual's own acts some messages later. Then a key that was pressed behind it is
+    typed into a palette that closes, and a second Enter takes away what lies below.
+    Page keys do no harm before the list has been drawn: there they raise KeyError or
+    IndexError, as of Textual 8.2.8.
+
+    ``found_for`` is what was typed when the rows of the list were found; None: no
+    search has ended yet.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(
+            replace(row, priority=True)
+            for row in CommandPalette.BINDINGS
+            if isinstance(row, Binding)
+        ),
+        Binding("enter", "take_picked", priority=True),
+    ]
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.found_for: str | None = None
+
+    def take(self, typed: str, place: int) -> None:
+        """Do what the row at a place is for, of those found for what was typed."""
+        raise NotImplementedError
+
+    def action_take_picked(self) -> None:
+        """Take the picked row; the first where the list is still that of less text."""
+        typed = self.query_one(CommandInput).value.strip()
+        picked = self.query_one(CommandList).highlighted
+        self.take(typed, picked or 0 if self.found_for == typed else 0)
+
+    @on(OptionList.OptionSelected)
+    def _take_clicked(self, event: OptionList.OptionSelected) -> None:
+        """Take the row that was clicked, instead of what Textual does with it."""
+        event.stop()
+        event.prevent_default()
+        if self.found_for is not None:
+            self.take(self.found_for, event.option_index)
 
     def _action_command_list(self, action: str) -> None:
         """Pass a key of the line that is typed on to the list below it."""
@@ -518,6 +572,7 @@ class SteadyPalette(CommandPalette):
         async def searched() -> None:
             with suppress(NoMatches):
                 await search(self, search_value)
+                self.found_for = search_value
 
         group = self._GATHER_COMMANDS_GROUP
         return self.run_worker(searched(), group=group, exclusive=True)

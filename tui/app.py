@@ -45,10 +45,25 @@ def _textual_theme(theme: themes.Theme) -> Theme:
     )
 
 
-class Words(Provider):
-    """Finds actions and commands that have every typed word in them, as it is typed;
-    those that have all of it as one first.
+def _found(rows: Iterable[SystemCommand], typed: str) -> list[SystemCommand]:
+    """Those rows that have every typed word in them, in the order of the palette: with
+    all of it as one in the name first, then with the words there, then the others.
     """
+    words = typed.lower().split()
+    groups: tuple[list[SystemCommand], ...] = ([], [], [])
+    for row in rows:
+        title = row.title.lower()
+        if " ".join(words) in title:
+            groups[0].append(row)
+        elif all(word in title for word in words):
+            groups[1].append(row)
+        elif all(word in f"{title} {row.help.lower()}" for word in words):
+            groups[2].append(row)
+    return [row for group in groups for row in group]
+
+
+class Words(Provider):
+    """Finds actions and commands by words of theirs, as these are typed."""
 
     async def discover(self) -> Hits:
         """All of them."""
@@ -56,23 +71,11 @@ class Words(Provider):
             yield DiscoveryHit(row.title, row.callback, help=row.help)
 
     async def search(self, query: str) -> Hits:
-        """Those with the words in their name first, each in the order of the table."""
-        words = query.lower().split()
-        for place, row in enumerate(self.app.get_system_commands(self.screen)):
-            title = row.title.lower()
-            if " ".join(words) in title:
-                score = 3.0 - place * _A_PLACE
-            elif all(word in title for word in words):
-                score = 2.0 - place * _A_PLACE
-            elif all(word in f"{title} {row.help.lower()}" for word in words):
-                score = 1.0 - place * _A_PLACE
-            else:
-                continue
+        """Those with the words in them; Textual sorts them by their score."""
+        rows = _found(self.app.get_system_commands(self.screen), query)
+        for place, row in enumerate(rows):
+            score = len(rows) - place
             yield Hit(score, row.title, row.callback, help=row.help)
-
-
-_A_PLACE = 1e-4
-"""By which a row is less wanted than the one before it."""
 
 
 class Palette(SteadyPalette):
@@ -81,6 +84,13 @@ class Palette(SteadyPalette):
     def on_mount(self) -> None:
         """Stop the blinking: nothing is written while nothing is done."""
         self.query_one(CommandInput).cursor_blink = False
+
+    def take(self, typed: str, place: int) -> None:
+        """Close, and do what the row is for, before the next key is acted on."""
+        rows = _found(self.app.get_system_commands(self), typed)
+        if place < len(rows):
+            self.dismiss()
+            rows[place].callback()
 
 
 class KernbenchApp(TerminalApp):
@@ -170,7 +180,14 @@ class KernbenchApp(TerminalApp):
 
         The debugger's screen looks these keys up itself. Over it, or in a line that is
         typed, every key of "back" that types nothing is passed on as Esc.
+
+        Most terminals send Alt and a letter as they send Esc and, at once, the letter.
+        So it is these two, unless Alt and the letter have a meaning of their own.
         """
+        typed = key.character
+        if typed and key.key.startswith("alt+") and not self.keymap.action(key.key, ""):
+            await self.act_on_key(events.Key("escape", "\x1b"))
+            key = events.Key(typed, typed)
         if not key.is_printable and not self._debugger_takes_keys():
             action = self.keymap.action(key.key, None)
             if action == "suspend":

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 from desks import TRACES
 from pilots import fast_keys, piloted, settled, still, until
 from textual import events
+from textual.command import CommandList
 
 from tui.__main__ import open_session
 from tui.app import KernbenchApp
@@ -110,8 +114,22 @@ BURSTS = [
     (":goto 77|escape|s", 17),
     (":got|tab|40|enter|7s", 41),
     ("mass'a", 16),
+    ("ctrl+p|goto 30|escape|s", 17),
+    ("ctrl+p|last op|enter|S", 150),
+    ("ctrl+p|down|down|up|escape|ss", 18),
+    (":goto 77|alt+s", 17),
+    ("?|alt+s", 17),
+    ("?|alt+shift+s", 15),
 ]
-NAMED = ("enter", "backspace", "left", "right", "escape", "tab")
+NAMED = {
+    **{name: None for name in ("backspace", "left", "right", "tab", "down", "up")},
+    "enter": "\r",
+    "escape": "\x1b",
+    "ctrl+p": "\x10",
+    "alt+s": "s",
+    "alt+shift+s": "S",
+}
+"""Keys with names, and the character that comes with each."""
 
 
 def keys_of(text: str) -> list[events.Key]:
@@ -119,7 +137,7 @@ def keys_of(text: str) -> list[events.Key]:
     found = []
     for part in text.split("|"):
         if part in NAMED:
-            found.append(events.Key(part, None))
+            found.append(events.Key(part, NAMED[part]))
         else:
             found += [events.Key(character, character) for character in part]
     return found
@@ -137,3 +155,49 @@ async def test_keys_that_come_in_one_go_are_taken_in_their_order(
         for _ in range(10):
             await settled(pilot)
         assert session.cursor == op
+
+
+async def test_enter_twice_in_the_palette_runs_one_row_once(session, drive) -> None:
+    session.goto(16)
+    async with drive(120, 40) as pilot:
+        app = pilot.app
+        for key in keys_of("ctrl+p|step back|enter|enter|"):
+            app.post_message(key)
+        for _ in range(10):
+            await settled(pilot)
+        assert list(app.past) == ["palette", "step_back", "enter"]
+        assert app.screen is app.debugger
+
+
+async def test_enter_in_the_palette_runs_the_row_of_what_is_typed(drive) -> None:
+    async with drive(120, 40, "ctrl+p") as pilot:
+        app = pilot.app
+        await app.workers.wait_for_complete()
+        await pilot.press("down", "down")
+        third = [*app.get_system_commands(app.screen)][2]
+        assert app.screen.query_one(CommandList).highlighted == 2
+        await pilot.press("enter")
+        await still(pilot)
+        assert app.past[-1] == third.title.partition(":")[0].replace(" ", "_")
+
+
+async def test_a_page_that_is_told_twice_to_go_goes_alone(drive) -> None:
+    async with drive(120, 40, "?") as pilot:
+        app = pilot.app
+        page = app.screen
+        assert isinstance(page, TextScreen)
+        page.post_message(events.Key("escape", None))
+        page.post_message(events.Key("escape", None))
+        await still(pilot)
+        assert app.screen is app.debugger
+
+
+@pytest.mark.parametrize(("set_to", "ms"), [(None, 25), ("80", 80)])
+def test_a_key_may_be_typed_soon_after_esc(set_to, ms) -> None:
+    environ = {key: value for key, value in os.environ.items() if key != "ESCDELAY"}
+    if set_to is not None:
+        environ["ESCDELAY"] = set_to
+    asked = "import tui; from textual import constants as c; print(c.ESCAPE_DELAY)"
+    command = [sys.executable, "-c", asked]
+    said = subprocess.run(command, env=environ, capture_output=True, text=True)
+    assert float(said.stdout) == ms / 1000

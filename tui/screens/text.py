@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from textual import events, on
 from textual.app import ComposeResult
 from textual.geometry import Region
-from textual.screen import Screen
 
 from kernbench.replay.command import Call
 from kernbench.replay.commands import DELETE, GOTO
 from kernbench.replay.query import Stop
 from tui.actions import BY_ID, ToPane
+from tui.ansi import LeavingOnce
 from tui.desk import Desk
 from tui.draw import Glyphs, Line, clip
 from tui.keymap import Keymap, shown
@@ -39,7 +39,7 @@ def _scroll_of(id: str) -> Scroll | None:
     return None
 
 
-class PageScreen(Screen[Call | None], inherit_bindings=False):
+class PageScreen(LeavingOnce[Call | None], inherit_bindings=False):
     """One page over the whole screen; q and Esc go back. A subclass draws it.
 
     It ends with the call that Enter on a row asks for, if any.
