@@ -509,8 +509,7 @@ class LeavingOnce(Screen[ScreenResultType]):
         """Go back to the screen below, unless that has been done."""
         if self.app.screen is self:
             return super().dismiss(result)
-        nothing: AwaitComplete = AwaitComplete.nothing()  # type: ignore[no-untyped-call]
-        return nothing
+        return AwaitComplete()
 
 
 class SteadyPalette(CommandPalette, LeavingOnce[None]):
