@@ -19,8 +19,13 @@ from kernbench.visible import visible
 
 
 def as_text(answer: Any, width: int = 100) -> str:
-    """An answer as lines of at most ``width`` columns, of visible characters."""
-    return "\n".join(visible(line)[:width].rstrip() for line in answer.lines(width))
+    """An answer as lines of at most ``width`` columns, of visible characters; what is
+    cut off a line is an ellipsis at its end.
+    """
+    lines = [visible(line).rstrip() for line in answer.lines(width)]
+    return "\n".join(
+        line if len(line) <= width else f"{line[: width - 1]}…" for line in lines
+    )
 
 
 def time_text(ns: float) -> str:

@@ -203,7 +203,13 @@ def _completed_argument(ctx: click.Context, incomplete: str) -> list[CompletionI
     help="The last argument: what it writes; `export` takes - for the standard output.",
 )
 @json_option
-@click.option("--width", default=_WIDTH, show_default=True, help="Columns of the text.")
+@click.option(
+    "--width",
+    type=click.IntRange(min=1),
+    default=_WIDTH,
+    show_default=True,
+    help="Columns of the text.",
+)
 @plugins_option
 @click.option(
     "--any-source", is_flag=True,

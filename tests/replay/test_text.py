@@ -74,6 +74,19 @@ def test_an_error_that_ended_a_run_is_told_to_its_end():
     assert "verified   not executed" in text
 
 
+@pytest.mark.parametrize("width", [1, 2, 30, 50])
+def test_a_line_that_is_cut_says_so(width):
+    session = ReplaySession(Trace.open(TRACES / "matmul.msgpack"))
+    session.goto(151)
+    op = session.run_line("op")
+    whole = as_text(op, 500).splitlines()
+    cut = as_text(op, width).splitlines()
+    assert any(len(line) > width for line in whole)
+    for line, shown in zip(whole, cut, strict=True):
+        expected = line if len(line) <= width else line[: width - 1] + "…"
+        assert shown == expected
+
+
 @pytest.mark.parametrize("width", [80, 100])
 def test_the_critical_path_shows_the_kernel_line_at_any_width(width):
     session = ReplaySession(Trace.open(TRACES / "fault_overflow.msgpack"))
