@@ -108,3 +108,14 @@ def test_a_command_in_lines_is_the_same_command_to_a_shell(width):
     shell = "\n".join(lines).removeprefix("$ ")
     ran = subprocess.run(["sh", "-c", shell], capture_output=True, text=True)
     assert ran.stdout.splitlines() == words[2:]
+
+
+@pytest.mark.parametrize("bench", ["overflow", "wrong_root"])
+def test_a_failure_says_what_to_ask_next(bench):
+    session = ReplaySession(Trace.open(TRACES / f"fault_{bench}.msgpack"))
+    row = session.verify().rows[0].row
+    asked = session.verify().lines(80)[-1].removeprefix("why: ")
+    index = ",".join(map(str, row.first_bad))
+    assert asked == f"blame {row.tensor}[{index}]"
+    session.goto(len(session) - 1)
+    assert f"{row.tensor}[" in as_text(session.run_line(asked))

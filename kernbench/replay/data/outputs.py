@@ -82,6 +82,11 @@ class Outputs:
             if not out.due
         ]
         lines = report.as_text().splitlines() + late
+        for out in self.rows:
+            if out.due and out.row.first_bad is not None:
+                index = ",".join(map(str, out.row.first_bad))
+                element = f"[{index}]" if index else ""
+                lines.append(f"why: blame {out.row.tensor}{element}")
         for sentence in (*self.copies, *self.disagreements):
             lines += wrapped(sentence, width, 2)
         return lines
