@@ -15,13 +15,12 @@ import numpy as np
 
 from kernbench.common.arrays import Array, Floats, Ints
 from kernbench.common.exact_time import SAME_NS
-from kernbench.replay.time.moments import Moments
+from kernbench.replay.time.moments import BARRIER, Moments
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 
-_BARRIER = "barrier"
 _LAUNCH = "launch "
-"""The call of a barrier, and how that of a launch begins."""
+"""How the call of a launch begins."""
 
 _NONE = -1
 
@@ -147,7 +146,7 @@ def _across_barriers(
     log = trace.commands
     texts = trace.strings
     names = [texts[name] for name in log.call[rows].tolist()]
-    is_barrier = np.array([name == _BARRIER for name in names], np.bool_)
+    is_barrier = np.array([name == BARRIER for name in names], np.bool_)
     if not is_barrier.any():
         return cause, call
     barriers = np.flatnonzero(is_barrier)

@@ -7,6 +7,9 @@ import numpy as np
 from kernbench.common.arrays import Array, Floats, Ints
 from kernbench.trace import Trace
 
+BARRIER = "barrier"
+"""The call of a rank that waits for all others."""
+
 _NONE = -1
 
 
@@ -14,9 +17,11 @@ class Moments:
     """The nodes by number, and when each of them happens (``times``, ns).
 
     They are numbered in this order: the ends of ops by row, the starts of launches, the
-    returns of calls by row, the ends of launches, the starts of ops from the last row
-    to the first. Of two nodes at one time the one of the lower number may be the cause
-    of the other, never the reverse: an op that starts as another ends comes after it.
+    returns of kernels' calls, the ends of launches, the returns of calls of the host,
+    those of barriers last, the starts of ops from the last row to the first. Of two
+    nodes at one time the one of the lower number may be the cause of the other, never
+    the reverse: an op that starts as another ends comes after it, and a rank goes on
+    behind a barrier as the launch of another ends.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -25,14 +30,27 @@ class Moments:
         starts = np.array([launch.t_start for launch in launches], np.float64)
         ends = np.array([launch.t_end for launch in launches], np.float64)
         returns = trace.commands.t_resume[:]
+        calls, kernel_calls = _calls_in_order(trace)
+        in_order = returns[calls]
         self.times: Floats = np.concatenate(
-            [ops.t_end[:], starts, returns, ends, ops.t_start[:][::-1]]
+            [
+                ops.t_end[:],
+                starts,
+                in_order[:kernel_calls],
+                ends,
+                in_order[kernel_calls:],
+                ops.t_start[:][::-1],
+            ]
         )
         self.op_count = len(ops.t_end)
         self.launch_count = len(launches)
-        self._first_return = self.op_count + self.launch_count
-        self._first_launch_end = self._first_return + len(returns)
-        self._first_op_start = self._first_launch_end + self.launch_count
+        first_return = self.op_count + self.launch_count
+        self._first_launch_end = first_return + kernel_calls
+        self._first_op_start = first_return + len(returns) + self.launch_count
+        place = np.arange(len(returns))
+        place[kernel_calls:] += self.launch_count
+        self._return_of_call = np.empty(len(returns), np.int64)
+        self._return_of_call[calls] = first_return + place
 
     def op_start(self, rows: Ints) -> Ints:
         """The starts of the ops in some rows; their ends are the rows themselves."""
@@ -44,7 +62,7 @@ class Moments:
 
     def call_return(self, calls: Ints) -> Ints:
         """The returns of the calls in some rows of ``trace.commands``."""
-        return self._first_return + calls
+        return self._return_of_call[calls]
 
     def launch_end(self, launches: Ints) -> Ints:
         """The ends of some launches, by their place in ``trace.launches``."""
@@ -66,5 +84,20 @@ class Moments:
 
     def calls_at(self, nodes: Ints) -> Ints:
         """The rows of the calls whose returns some nodes are; -1 for others."""
-        returns = (nodes >= self._first_return) & (nodes < self._first_launch_end)
-        return np.where(returns, nodes - self._first_return, _NONE)
+        found = np.full(len(self.times), _NONE)
+        found[self._return_of_call] = np.arange(len(self._return_of_call))
+        return np.asarray(found[nodes])
+
+
+def _calls_in_order(trace: Trace) -> tuple[Ints, int]:
+    """The rows of all calls: of kernels, as many as the number that is returned, of the
+    host, and those of barriers.
+    """
+    log = trace.commands
+    is_of_host = log.launch[:] < 0
+    kind = is_of_host.astype(np.int8)
+    here = np.flatnonzero(is_of_host)
+    texts = trace.strings
+    names = [texts[name] for name in log.call[here].tolist()]
+    kind[here] += np.array([name == BARRIER for name in names], np.bool_)
+    return np.argsort(kind, kind="stable"), len(kind) - len(here)

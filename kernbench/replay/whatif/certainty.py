@@ -23,7 +23,9 @@ from kernbench.common.exact_time import SAME_NS
 from kernbench.common.messages import WAIT_REASONS
 from kernbench.replay.whatif.graph import Graph, Served
 from kernbench.replay.whatif.machine import Machine
+from kernbench.replay.whatif.walk import Late
 from kernbench.trace import Trace
+from kernbench.trace.hops import tile_columns
 
 LEAST_SHARE = 0.005
 """Of the time of launches: the most that one that is served in another turn, or meets
@@ -32,6 +34,7 @@ another otherwise, may cost for a prediction to be sure."""
 CROWDED_SHARE = 0.01
 """Of the same: by how much more than a server can do one may be asked for in all."""
 
+_OPERAND = WAIT_REASONS.index("operand")
 _CREDIT = WAIT_REASONS.index("credit")
 _CREDIT_SHARE = 0.02
 
@@ -144,6 +147,89 @@ class Queues:
         return _most_moved(self._turned, now, nearest, turn_ns)
 
 
+class Engines:
+    """The engines at which ops start one behind the other, in the order in which they
+    asked.
+
+    Arguments are as those of ``Queues``.
+    """
+
+    def __init__(self, graph: Graph, weight: Floats, place: Array) -> None:
+        lanes = graph.lanes
+        in_lane = np.zeros(graph.nodes, np.bool_)
+        in_lane[lanes.before] = True
+        in_lane[lanes.behind] = True
+        is_own = ~graph.is_slot & in_lane[graph.effect]
+        own = np.flatnonzero(is_own)
+        effect = graph.effect[own]
+        self._first = np.flatnonzero(np.diff(effect, prepend=-1))
+        self._cause = place[graph.cause[own]]
+        self._class = np.maximum(graph.weight[own], 0)
+        at = np.full(graph.nodes, -1, np.int32)
+        at[effect[self._first]] = np.arange(len(self._first))
+        self._at = at
+        slot = np.full(graph.nodes, -1, np.int64)
+        slots = np.flatnonzero(graph.is_slot)
+        slot[graph.effect[slots]] = slots
+        known = (at[lanes.before] >= 0) & (at[lanes.behind] >= 0)
+        known &= slot[lanes.behind] >= 0
+        pairs = np.flatnonzero(known)
+
+        times = np.empty(graph.nodes)
+        times[place] = graph.times
+        asked = self._asked(times, weight)
+        before = at[lanes.before[pairs]]
+        behind = at[lanes.behind[pairs]]
+        in_turn = asked[behind] > asked[before] - SAME_NS
+        pairs = pairs[in_turn]
+        self._before = before[in_turn]
+        self._behind = behind[in_turn]
+        self._slot = slot[lanes.behind[pairs]]
+        self._given_by = place[graph.cause[self._slot]]
+        self._given = graph.weight[self._slot]
+        self._pool = np.unique(lanes.pool[pairs], return_inverse=True)[1]
+        start = lanes.behind[pairs]
+        self._start = place[start]
+        self._end = place[graph.moments.ops_at(start)]
+
+    def _asked(self, times: Floats, weight: Floats) -> Floats:
+        """When each op would start if its engine were free."""
+        came = times[self._cause] + weight[self._class]
+        if len(self._first):
+            came = np.maximum.reduceat(came, self._first)
+        return np.asarray(came)
+
+    def overtaken(
+        self, times: Floats, weight: Floats, late: Late | None = None
+    ) -> tuple[Array, float]:
+        """The edges at which an op waits for a slot of another that asks after it, and
+        the most time that such ops take at one engine, ns.
+
+        Those are edges of the graph. Who would not have to wait anyway is left out.
+        ``late`` is an op that asks so much later by itself.
+        """
+        asked = self._asked(times, weight)
+        if late is not None and self._at[late.node] >= 0:
+            asked[self._at[late.node]] += late.ns
+        of_behind = asked[self._behind]
+        overtakes: Bools = of_behind < asked[self._before] - SAME_NS
+        free = times[self._given_by] + weight[self._given]
+        overtakes &= free > of_behind + SAME_NS
+        some = np.flatnonzero(overtakes)
+        took = times[self._end[some]] - times[self._start[some]]
+        most = np.bincount(self._pool[some], took).max(initial=0.0)
+        return self._slot[some], float(most)
+
+
+def awaits_more_than_calls(graph: Graph) -> bool:
+    """Whether the host went on later than all that it is known to have awaited.
+
+    It then waited until the machine was idle, with messages under way or slots of rings
+    being given back, of which no call says when they are through.
+    """
+    return bool((graph.rest[graph.host_begins] > SAME_NS).any())
+
+
 def _most_moved(was: Floats, now: Floats, nearest: Floats, near_ns: float) -> float:
     """The most by which a distance is another now, ns, at most ``near_ns``.
 
@@ -207,6 +293,17 @@ def crowding(graph: Graph, now: Served, times: Floats) -> float:
     late = least - np.diff(times[now.node])
     counts: Bools = (np.diff(now.server) == 0) & (late > SAME_NS)
     return float(np.bincount(now.server[1:][counts], late[counts]).max(initial=0.0))
+
+
+def is_held_by_none(trace: Trace) -> bool:
+    """Whether program order held an op back, and the trace does not say behind which.
+
+    That is one that had not ended when the op that it held had.
+    """
+    waits = trace.waits
+    held = (waits.reason[:] == _OPERAND) & (waits.row[:] >= 0) & (waits.holder[:] < 0)
+    composite, _ = tile_columns(trace)
+    return bool((composite[waits.row[held]] < 0).any())
 
 
 def waits_for_credit(trace: Trace) -> bool:

@@ -47,6 +47,18 @@ _BUSY_SHARE = 0.2
 would not wait for the first on a link five times as slow."""
 
 
+class Lanes(NamedTuple):
+    """Ops that started one after the other at an engine, in pairs of neighbours.
+
+    ``before`` and ``behind`` are their starts, ``pool`` is a number of the slots that
+    they share.
+    """
+
+    before: Ints
+    behind: Ints
+    pool: Ints
+
+
 class Served(NamedTuple):
     """Who was served by links and controllers of HBM, by server and then by time.
 
@@ -72,8 +84,10 @@ class Graph:
     edges into a node follow each other, and come after those into each of their causes.
     ``last`` are the nodes with which a run may end, ``served`` are those at servers.
     ``in_order`` are pairs of starts of tiles, of which the second never asks for its
-    engine before the first one does. ``issued_after`` is by call the node at which the
-    kernel could issue it (-1: none), ``moves`` is what ops move over links.
+    engine before the first one does. ``lanes`` are ops at their engines,
+    ``host_begins`` the starts of launches and of ops of the host, which come as soon as
+    what it awaits. ``issued_after`` is by call the node at which the kernel could issue
+    it (-1: none), ``moves`` is what ops move over links.
 
     A ``weight`` of -1 - i is that of tile i in the array, whose end has one edge, from
     its start. It takes the class ``streams[i]`` if it starts as soon as node
@@ -99,6 +113,8 @@ class Graph:
     is_slot: Bools
     served: Served
     in_order: tuple[Ints, Ints]
+    lanes: Lanes
+    host_begins: Ints
     moves: Moves
     issued_after: Ints
 
@@ -273,6 +289,8 @@ class _Builder:
             is_slot=kind_of_edge == _SLOT,
             served=self._all_served(),
             in_order=self._in_order,
+            lanes=self._in_lanes,
+            host_begins=self._host_begins,
             moves=self._all_moves,
             issued_after=self._issued_after,
         )
@@ -377,7 +395,8 @@ class _Builder:
         host = self._host
         self._add(host.cause, moments.call_return(host.call))
         pair, op = Groups(self._call_of_op).join(host.call)
-        self._add(host.cause[pair], moments.op_start(op.astype(np.int64)))
+        begins = moments.op_start(op.astype(np.int64))
+        self._add(host.cause[pair], begins)
 
         reached = self._table.of(weights.launch, *launch_ways(trace, self._machine).T)
         known = np.flatnonzero(host.of_launch >= 0)
@@ -385,6 +404,7 @@ class _Builder:
         launch = known[place]
         starts = moments.launch_start(launch)
         self._add(host.cause[pair], starts, reached[launch])
+        self._host_begins = np.concatenate([begins, starts])
         lost = np.flatnonzero(host.of_launch < 0)
         asked = np.array([launches[at].t_issue for at in lost.tolist()])
         before = host.before(asked, moments)
@@ -415,6 +435,11 @@ class _Builder:
         set_up = np.where(self._is_push[rows], self._table.of(weights.set_up), 0)
         starts = self._moments.op_start(rows)
         self._add(by_end[in_pool[known]], starts, set_up, kind=_SLOT)
+        same = sorted_pool[1:] == sorted_pool[:-1]
+        all_starts = self._moments.op_start(by_start)
+        self._in_lanes = Lanes(
+            all_starts[:-1][same], all_starts[1:][same], sorted_pool[1:][same]
+        )
 
     def _tiles_in_turn(self) -> None:
         """The stages of a tile, the tiles of a window, and those of a composite."""

@@ -35,8 +35,11 @@ from kernbench.replay.whatif.bounds import longest_path
 from kernbench.replay.whatif.certainty import (
     CROWDED_SHARE,
     LEAST_SHARE,
+    Engines,
     Queues,
+    awaits_more_than_calls,
     crowding,
+    is_held_by_none,
     served_on,
     waits_for_credit,
 )
@@ -48,6 +51,7 @@ from kernbench.replay.whatif.fields import (
     with_changes,
 )
 from kernbench.replay.whatif.graph import Graph, build_graph
+from kernbench.replay.whatif.holds import Holds
 from kernbench.replay.whatif.links import ChangedLinks, LinkTimes, recorded_links
 from kernbench.replay.whatif.machine import Machine, Ways, ways_of
 from kernbench.replay.whatif.slack import STEP_NS, Slack, slacks, tried_out, uses_up
@@ -78,6 +82,21 @@ _OTHER_ORDER = (
 )
 
 _OTHER_TURNS = "links or controllers of HBM would serve in another order than they did"
+
+_ENGINES = "engines would serve in another order than they did"
+
+_AWAITS = (
+    "the host went on when the machine was idle, later than calls ended; how long that "
+    "takes is not known"
+)
+
+_HELD = (
+    "an op would come before an earlier one that touches the same bytes, and be held"
+)
+
+_HELD_BY_NONE = (
+    "an op was held by an earlier one that the trace does not name, as that ended later"
+)
 
 _CROWDED = (
     "a link or a controller of HBM would be asked for more at once than it can do"
@@ -131,9 +150,12 @@ class _Known(NamedTuple):
     graph: Graph
     batches: Batches
     queues: Queues
+    engines: Engines
+    holds: Holds
     weight: Floats
     machine: Machine
     has_credits: bool
+    doubt: str
     has_no_end: bool
 
 
@@ -241,15 +263,30 @@ class WhatIfIndex:
         ns = float(self._slack[node])
         if not np.isfinite(ns):
             return Slack(ns, True, "")
+        if known.doubt:
+            return Slack(ns, False, known.doubt)
         late = Late(node, ns + STEP_NS)
         one = _alone(known.weight)
         rest = stage(progress, 0.8, 0.9)
         times = known.batches.walk(one, rest, late=late)[:, 0]
+        is_held = partial(known.holds.held, times, known.machine)
+        if computed_beside(is_held, progress, 0.9) > SAME_NS:
+            return Slack(ns, False, _HELD)
 
         def is_sure() -> bool:
-            """Whether all are served in the same order, though the op is late."""
+            """Whether all are served in the same order, though the op is late, and the
+            end is as late as the op is beyond its slack.
+            """
+            nodes = graph.moments.all_launch_ends()
+            if not len(nodes):
+                nodes = graph.last
+            end = times[known.batches.place[nodes]].max()
+            if abs(end - graph.times[nodes].max() - STEP_NS) > SAME_NS:
+                return False
             queues = known.queues
             if known.has_credits or len(queues.overtaken(times, known.weight)):
+                return False
+            if len(known.engines.overtaken(times, known.weight, late)[0]):
                 return False
             if crowding(graph, graph.served, times[known.batches.place]):
                 return False
@@ -315,6 +352,10 @@ class WhatIfIndex:
             links_from = len(trace.node_ids)
             find = partial(Queues, graph, recorded, batches.place, links_from)
             queues = computed_beside(find, progress, 1.0)
+            look = partial(Engines, graph, recorded, batches.place)
+            engines = computed_beside(look, progress, 1.0)
+            order = partial(Holds, trace, graph, batches.place, machine)
+            holds = computed_beside(order, progress, 1.0)
             changed = ChangedLinks(trace, spec)
             self._known = _Known(
                 spec=spec,
@@ -324,9 +365,12 @@ class WhatIfIndex:
                 graph=graph,
                 batches=batches,
                 queues=queues,
+                engines=engines,
+                holds=holds,
                 weight=recorded,
                 machine=machine,
                 has_credits=waits_for_credit(trace),
+                doubt=_doubt(trace, graph),
                 has_no_end=_ended_within_a_launch(trace),
             )
         return self._known
@@ -421,11 +465,18 @@ class WhatIfIndex:
             return overtaken, ""
         if known.has_credits:
             return overtaken, _CREDITS
+        if known.doubt:
+            return overtaken, known.doubt
         spans = self._spans(known, times)
         span = float(spans.mean()) if len(spans) else self._trace.end_ns
         turns = weight[known.graph.weight[overtaken]]
         if turns.max(initial=0.0) > LEAST_SHARE * span:
             return overtaken, _OTHER_TURNS
+        _, taken_ns = known.engines.overtaken(times, weight)
+        if taken_ns > LEAST_SHARE * span:
+            return overtaken, _ENGINES
+        if known.holds.held(times, machine) > LEAST_SHARE * span:
+            return overtaken, _HELD
         row_ns = known.machine.dram.row
         if queues.met_otherwise(times, weight, row_ns) > LEAST_SHARE * span:
             return overtaken, _MET_OTHERWISE
@@ -544,6 +595,13 @@ def _ended_within_a_launch(trace: Trace) -> bool:
     ran = trace.commands.launch[:]
     ended = np.array([launch.launch for launch in trace.launches], np.int64)
     return bool((~np.isin(ran[ran >= 0], ended)).any())
+
+
+def _doubt(trace: Trace, graph: Graph) -> str:
+    """Why no answer about a trace is sure; "" if one may be."""
+    if awaits_more_than_calls(graph):
+        return _AWAITS
+    return _HELD_BY_NONE if is_held_by_none(trace) else ""
 
 
 def _alone(weight: Floats) -> Scenarios:
