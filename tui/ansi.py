@@ -35,6 +35,7 @@ from textual.command import CommandInput, CommandList, CommandPalette
 from textual.css.query import NoMatches
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
+from textual.geometry import Size
 from textual.message import Message
 from textual.screen import Screen, ScreenResultType
 from textual.widgets import Input, OptionList
@@ -219,7 +220,12 @@ class ScreenDiff(CompositorUpdate):
         return "".join(pieces)
 
     def _changes(self, console: Console) -> dict[Style | None, list[CellRun]]:
-        """Take over the cells of ``update``; return the runs that differ, by style."""
+        """Take over the cells of ``update``; return the runs that differ, by style.
+
+        A frame may still be as large as the terminal was before: a terminal would put
+        what lies beyond its edge into the last column.
+        """
+        size = console.size
         changes: dict[Style | None, list[CellRun]] = {}
         x = 0
         y = 0
@@ -229,13 +235,13 @@ class ScreenDiff(CompositorUpdate):
             segment = part.segment if isinstance(part, Control) else part
             text, style, control = segment
             if control:  # (ControlType.MOVE_TO, x, y) is all that a frame has
-                self._put(x, y, beside, changes)
+                self._put(x, y, beside, size, changes)
                 beside = []
                 _, x, y = cast("tuple[int, int, int]", control[0])
             elif text != "\n":
                 style = self._styles.setdefault(style, style)
                 beside.append((cells_of(text), style))
-        self._put(x, y, beside, changes)
+        self._put(x, y, beside, size, changes)
         return changes
 
     def _put(
@@ -243,13 +249,18 @@ class ScreenDiff(CompositorUpdate):
         x: int,
         y: int,
         beside: list[_Inked],
+        size: tuple[int, int],
         changes: dict[Style | None, list[CellRun]],
     ) -> None:
-        """Put cells into row ``y`` from ``x`` on.
+        """Put cells into row ``y`` from ``x`` on, as far as they lie within ``size``
+        (columns, lines).
 
         Add the runs of those that differ from what the terminal shows to ``changes``.
         All are compared at once: nearly all are as they were.
         """
+        columns, lines = size
+        if y >= lines or x + sum(len(cells) for cells, _ in beside) > columns:
+            beside = _within(beside, columns - x if y < lines else 0)
         new_chars: list[str] = []
         new_styles: list[Style | None] = []
         for cells, style in beside:
@@ -275,6 +286,15 @@ class ScreenDiff(CompositorUpdate):
                 runs = _runs(y, x + start, cells, part)
                 changes.setdefault(style, []).extend(runs)
             start += len(cells)
+
+
+def _within(beside: Iterable[_Inked], room: int) -> list[_Inked]:
+    """The first so many cells."""
+    kept: list[_Inked] = []
+    for cells, style in beside:
+        kept.append((_cut(cells, min(len(cells), max(room, 0))), style))
+        room -= len(cells)
+    return kept
 
 
 def _runs(y: int, x: int, cells: list[str], changed: bytes) -> Iterator[CellRun]:
@@ -478,6 +498,17 @@ class DiffApp(App[None], inherit_bindings=False):
 
     def on_failure(self) -> None:
         """Know of an exception that ends the program, while it is being handled."""
+
+    def sized(self, event: events.Resize) -> events.Resize:
+        """A change of size, as the terminal is now.
+
+        Several in one moment may come in another order than they were made in.
+        """
+        driver = self._driver
+        if not isinstance(driver, TerminalDriver):
+            return event
+        size = Size(*driver._get_terminal_size())
+        return event if size == event.size else events.Resize(size, size)
 
     def _display(self, screen: Screen[Any], renderable: Any) -> None:
         """Write a frame: Textual calls this for each, and for nothing at all too."""

@@ -88,7 +88,7 @@ class Palette(SteadyPalette):
     def take(self, typed: str, place: int) -> None:
         """Close, and do what the row is for, before the next key is acted on."""
         rows = _found(self.app.get_system_commands(self), typed)
-        if place < len(rows):
+        if place < len(rows) and self.app.screen is self:  # not of a double click
             self.dismiss()
             rows[place].callback()
 
@@ -215,6 +215,7 @@ class KernbenchApp(TerminalApp):
         new.notes += restore(new, kept)
         new.sought = old.sought
         new.desk.states["ops"] = old.desk.states["ops"]
+        new.go_on_from(old)
         while self.screen is not old:  # a page that came up while the file was read
             self.pop_screen()
         self.debugger = new
@@ -226,6 +227,7 @@ class KernbenchApp(TerminalApp):
         self.came_from = self.debugger.desk.index.trace.path
         self.trace_name = session.trace.path.name
         self.reopen(session)
+        self.debugger.done.clear()  # that was about the trace before
 
     @property
     def run_note(self) -> str:

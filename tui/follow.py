@@ -23,6 +23,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from kernbench.errors import KernbenchError, RefusedError
+from kernbench.replay.progress import begun_beside
 from kernbench.trace.tail import tail_of
 from tui import state
 from tui.opening import OpeningApp
@@ -54,6 +55,7 @@ class Run(Enum):
     ENDED = "has ended, and named its file"
     KILLED = "has ended without naming its file"
     GONE = "has left no file"
+    LEFT = "is followed no more, since another trace was opened"
 
 
 class _Looks(NamedTuple):
@@ -190,7 +192,7 @@ class FollowingApp(OpeningApp):
     def run_note(self) -> str:
         """A word for how the run stands, for the status line; empty: it has ended."""
         match self._stands:
-            case Run.ENDED:
+            case Run.ENDED | Run.LEFT:
                 return ""
             case Run.KILLED:
                 return "run killed"
@@ -200,6 +202,8 @@ class FollowingApp(OpeningApp):
 
     def stay_on_end(self) -> str:
         """Stay on the last op from now on; why not, if so."""
+        if self._stands is Run.LEFT:
+            return super().stay_on_end()
         if self._stands not in (Run.SAME, Run.MORE):
             return "this run has ended: G goes to its last op"
         self._on_end = True
@@ -212,8 +216,18 @@ class FollowingApp(OpeningApp):
 
     # -- following ----------------------------------------------------------------
 
+    def go_to(self, session: ReplaySession) -> None:
+        """Show another trace, and follow the run no more."""
+        self._stands = Run.LEFT
+        if self._following is not None:
+            self._following.cancel()
+        super().go_to(session)
+
     def _show(self, session: ReplaySession) -> None:
         """Show the first session, and look at the file from now on."""
+        if self._stands is Run.LEFT:
+            super()._show(session)
+            return
         if self._on_end:
             session.goto(len(session) - 1)
             self._stay = True
@@ -241,7 +255,7 @@ class FollowingApp(OpeningApp):
         if stands in (Run.MORE, Run.ENDED):
             begun = monotonic()
             try:
-                session = await asyncio.to_thread(self._read_more)
+                session = await asyncio.wrap_future(begun_beside(self._read_more))
             except (KernbenchError, OSError):
                 return  # the file was named, or made anew, just now: the next look
             self.cost_s = monotonic() - begun
@@ -316,6 +330,7 @@ class FollowingApp(OpeningApp):
         kept["marks"] = dict(there.marks)
         state.restore(new, kept)
         new.sought = old.sought
+        new.go_on_from(old)
         new.last_move = old.last_move
         new.stirred = old.stirred
         desk = new.desk

@@ -17,9 +17,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from textual import events
 from textual.keys import KEY_NAME_REPLACEMENTS, Keys, key_to_character
 
-from tui.actions import ACTIONS, BY_ID, DEFAULT
+from tui.actions import ACTIONS, BY_ID, DEFAULT, Own
 from tui.config import THEME, read_config, wrong_theme
 
 KeyNames: TypeAlias = tuple[str, ...]
@@ -51,6 +52,11 @@ LOST = {
     "ctrl+a",
     "ctrl+b",
     *(f"alt+{digit}" for digit in range(10)),
+}
+_OPEN_A_LINE = {
+    action.id
+    for action in ACTIONS
+    if isinstance(action.does, Own) and action.does.name == "prompt"
 }
 _LOST_NOTE = "is lost in tmux or terminals; choose another"
 _UNKNOWN_NOTE = "is no key; they are as e, E, f5, ctrl+e, pagedown"
@@ -98,6 +104,18 @@ class Keymap:
     @cached_property
     def _with_escape(self) -> dict[str, str]:
         return {"escape": "back"} | self.actions()
+
+    def types_line(self, keys: Iterable[events.Key]) -> bool:
+        """Whether the last of some keys that wait to be acted on are a line that is
+        being typed, so that a further one belongs to it.
+        """
+        is_typed = False
+        for key in keys:
+            if is_typed:
+                is_typed = key.key not in ("enter", "escape")
+            else:
+                is_typed = self.action(key.key, key.character) in _OPEN_A_LINE
+        return is_typed
 
     def actions(self) -> dict[str, str]:
         """Return the id of the action of every key that has one."""

@@ -177,6 +177,7 @@ class TerminalApp(DiffApp, inherit_bindings=False):
             self.past.append(f"mouse at {event.x},{event.y}")
         if isinstance(event, events.Resize):  # or the program was suspended
             self.cells.forget()
+            event = self.sized(event)
         if isinstance(event, events.Key) and not event.is_forwarded:
             await self._take_key(event)
         else:

@@ -103,7 +103,11 @@ class OpeningApp(KernbenchApp):
 
     def go_to(self, session: ReplaySession) -> None:
         """Show another trace: as it was left, if it was ever, else set as this one."""
-        self.keep()
+        not_kept = ""
+        try:
+            self.keep()
+        except OSError as why:
+            not_kept = f"what is set is not kept: {why.filename}: {why.strerror}"
         kept, _ = state.read(_state_file(session))
         if kept:
             self.came_from = self.debugger.desk.index.trace.path
@@ -112,6 +116,8 @@ class OpeningApp(KernbenchApp):
         else:
             super().go_to(session)
             state.remember(session.trace.path)
+        if not_kept:
+            self.debugger.notes.append(not_kept)
 
     def _failed(self, why: str) -> None:
         """Go back to the picker, which says why; without one the program ends."""

@@ -91,9 +91,11 @@ def computed_beside(compute: Callable[[], T], progress: Progress, done: float) -
 def begun_beside(compute: Callable[[], T]) -> Future[T]:
     """The result of ``compute()`` to come, which runs on a thread of its own.
 
-    Where the system has no room for a thread it is there when this returns.
+    Where the system has no room for a thread it is there when this returns. It cannot
+    be cancelled; who waits for it no more may drop it.
     """
     future = Future[T]()
+    future.set_running_or_notify_cancel()
 
     def run() -> None:
         try:

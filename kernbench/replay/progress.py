@@ -2,6 +2,11 @@
 only.
 """
 
-from kernbench.common.progress import Cancelled, Progress, no_progress
+from kernbench.common.progress import (
+    Cancelled,
+    Progress,
+    begun_beside,
+    no_progress,
+)
 
-__all__ = ["Cancelled", "Progress", "no_progress"]
+__all__ = ["Cancelled", "Progress", "begun_beside", "no_progress"]

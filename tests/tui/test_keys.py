@@ -157,6 +157,21 @@ async def test_keys_that_come_in_one_go_are_taken_in_their_order(
         assert session.cursor == op
 
 
+async def test_a_line_that_is_typed_while_a_trace_is_read_waits_for_it(
+    session, drive
+) -> None:
+    session.goto(16)
+    async with drive(120, 40) as pilot:
+        app = pilot.app
+        first = app.debugger
+        for key in keys_of("R/sq|enter|s"):  # its q does not quit
+            app.post_message(key)
+        await until(pilot, lambda: app.debugger is not first)
+        await settled(pilot)
+        assert app.is_running
+        assert app.debugger.session.cursor == 17
+
+
 async def test_enter_twice_in_the_palette_runs_one_row_once(session, drive) -> None:
     session.goto(16)
     async with drive(120, 40) as pilot:
@@ -179,6 +194,16 @@ async def test_enter_in_the_palette_runs_the_row_of_what_is_typed(drive) -> None
         await pilot.press("enter")
         await still(pilot)
         assert app.past[-1] == third.title.partition(":")[0].replace(" ", "_")
+
+
+async def test_a_double_click_in_the_palette_runs_its_row_once(session, drive) -> None:
+    session.goto(16)
+    async with drive(120, 40, "ctrl+p") as pilot:
+        palette = pilot.app.screen
+        palette.take("step back", 0)
+        palette.take("step back", 0)
+        await still(pilot)
+        assert session.cursor == 15
 
 
 async def test_a_page_that_is_told_twice_to_go_goes_alone(drive) -> None:

@@ -51,7 +51,7 @@ from kernbench.replay.data.blame import Blame
 from kernbench.replay.diagnosis.findings import Diagnosis, claimed_by
 from kernbench.replay.expr import parse_count, parse_time
 from kernbench.replay.inner_commands import FITTING
-from kernbench.replay.progress import Cancelled
+from kernbench.replay.progress import Cancelled, begun_beside
 from kernbench.replay.query import Query, Session, Stop
 from kernbench.replay.races.findings import Findings
 from kernbench.replay.text import as_text, count_text
@@ -144,8 +144,8 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         self.playing: Timer | None = None
         self.said = ""
         """The message that is shown."""
-        self.done: list[str] = [f"goto {replay.state.cursor}"]
-        """What was done, as lines of a script."""
+        self.done: list[str] = []
+        """What was done, as lines of a script that begins where the user did."""
         self.shell = ""
         """The shell command of what was done last."""
         self.has_asked = False
@@ -204,12 +204,14 @@ class CommandScreen(Screen[None], inherit_bindings=False):
 
     def show_text(self, title: str, lines: list[Line], way: Way | None = None) -> None:
         """Lines over the whole screen until Esc, or until one takes the ``way``."""
+        self.pause()
         page = TextScreen(self.keymap, self.desk.glyphs, title, lines, way)
         self.app.push_screen(page, self._chosen)
 
     @on(RunCommand)
     def _run_asked(self, message: RunCommand) -> None:
         self.app.past.append(f":{message.line}")  # type: ignore[attr-defined]
+        self.poll()  # what was asked before waited for the line
         self.run_line(message.line)
         self.show()
 
@@ -280,7 +282,34 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         self.shell = shell_line(call, file, self.session.cursor)
         self.has_asked = call.command.kind != "move"
         self._shells = 0
+        if not self.done:
+            self.done.append(self._begin())
         self.done.append(call.text)
+
+    def _begin(self) -> str:
+        """The line of a script that goes to where the user is."""
+        cursor = self.session.cursor
+        return GOTO(op="start" if cursor < 0 else cursor).text
+
+    def go_on_from(self, old: CommandScreen) -> None:
+        """Take over what was done on a screen of the same trace, and what was typed."""
+        last = len(self.desk.index.ops) - 1
+        jumps = [
+            tuple(op for op in ops if op <= last)
+            for ops in (old.session.left, old.session.returned)
+        ]
+        mine = self.session
+        self.desk.replay.state = Session(
+            cursor=mine.cursor,
+            level=mine.level,
+            marks=mine.marks,
+            left=jumps[0],
+            returned=jumps[1],
+            stops=mine.stops,
+            made=mine.made,
+        )
+        self.done = old.done
+        self.line.go_on_from(old.line)
 
     def do_shell(self) -> None:
         """Copy the shell command of what was asked last, or else of what the active
@@ -308,17 +337,18 @@ class CommandScreen(Screen[None], inherit_bindings=False):
 
     def _show_log(self, file: str | None) -> None:
         """All that was done, as a script; or write it to a file."""
-        script = "\n".join([*self.done, ""])
+        done = self.done or [self._begin()]
+        script = "\n".join([*done, ""])
         if file is None:
             run = "kernbench-tui --script THIS.txt TRACE runs it again"
-            rows = [f"# {run}; :log FILE writes it", *self.done]
+            rows = [f"# {run}; :log FILE writes it", *done]
             self.show_text(LOG.name, self._wrapped(rows))
             return
         try:
             Path(file).write_text(script, encoding="utf-8")
         except OSError as error:
             raise UsageError(f"{file}: {error.strerror or error}") from None
-        self.say(f"{count_text(len(self.done), 'command')} written to {file}")
+        self.say(f"{count_text(len(done), 'command')} written to {file}")
 
     def _move(self, call: Call, known: Any) -> None:
         """Make a move, and say what there is to be said of it. A search goes on from
@@ -414,12 +444,14 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             self._finish(asked, found)
 
     def poll(self) -> None:
-        """Do what the answer was asked for, if it is there by now; show a proof that
-        has come, unless the user is at something else.
+        """Do what the answer was asked for, if it is there by now, or show a proof that
+        has come; unless the user is at something else, whose keys it would take.
         """
+        if self.app.screen is not self or self.line.display:
+            return
         asked = self.asked
         if asked is None:
-            if self.proof is not None and self.is_current and not self.line.display:
+            if self.proof is not None:
                 self._take_proof(self.proof)
             return
         found = self.runner.ask(asked.query)
@@ -777,9 +809,17 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         """Whether a trace is read that is shown next."""
         return self._reading is not None and not self._reading.done()
 
+    @property
+    def types_kept_line(self) -> bool:
+        """Whether the keys that are kept have begun a line that goes on."""
+        return self.keymap.types_line(self._kept_keys)
+
     def keep_key(self, key: events.Key, id: str) -> None:
-        """Keep a key for the trace that is read; that of ``back`` gives it up."""
-        if id == "back" and self._reading is not None:
+        """Keep a key for the trace that is read; that of ``back`` gives it up, unless
+        it types a character of a line.
+        """
+        is_typed = key.is_printable and self.types_kept_line
+        if id == "back" and self._reading is not None and not is_typed:
             self._reading.cancel()
             self.say("given up: this is the trace as it was read before")
             return
@@ -790,7 +830,8 @@ class CommandScreen(Screen[None], inherit_bindings=False):
 
     async def _shown(self, path: Path, then: Callable[[ReplaySession], object]) -> None:
         try:
-            replay = await asyncio.to_thread(_opened, path)
+            # Not a thread that the end of the program waits for.
+            replay = await asyncio.wrap_future(begun_beside(partial(_opened, path)))
         except KernbenchError as error:
             self.say(f"error: {error}")
             return

@@ -408,7 +408,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self._stop_ahead()
         if self.focused is None:
             id = self.keymap.action(event.key, event.character)
-            if self.reads and id != "quit":
+            if self.reads and (id != "quit" or self.types_kept_line):
                 event.stop()
                 self.keep_key(event, id)
             elif self.lettered(event.character):

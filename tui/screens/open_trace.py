@@ -126,7 +126,9 @@ class LoadingScreen(Screen[None], inherit_bindings=False):
 
     def on_key(self, event: events.Key) -> None:
         """Stop reading at the next frame, by the keys of back and of quit."""
-        if _action_of(self, event) in ("back", "quit"):
+        keymap = cast("KernbenchApp", self.app).keymap
+        typed = event.is_printable and keymap.types_line(self.typed)
+        if _action_of(self, event) in ("back", "quit") and not typed:
             self._given_up = True
         else:
             self.typed.append(event)

@@ -97,6 +97,7 @@ class PageScreen(LeavingOnce[Call | None], inherit_bindings=False):
         """What scrolls a pane scrolls here; Enter goes where the picked row leads. A
         key that does nothing here is answered.
         """
+        event.stop()  # else what lies below may act on it as well
         id = self._keymap.action(event.key, event.character)
         id = _MEANT.get(id, id)
         self.said = ""

@@ -65,6 +65,10 @@ class CommandLine(PromptInput):
         # Not focus(): that focuses later, when the line may be hidden again.
         self.screen.set_focus(self)
 
+    def go_on_from(self, old: CommandLine) -> None:
+        """Remember the lines of another one, too."""
+        self._past_lines = old._past_lines
+
     def _set_line(self, text: str) -> None:
         """Put a text into the line, and the cursor behind it."""
         self.value = text
