@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from kernbench.common.arrays import Array, Bools, Floats, Ints, as_f64
-from kernbench.common.dtypes import is_float, itemsize
+from kernbench.common.dtypes import is_float, itemsize, np_dtype
 from kernbench.common.messages import Region, as_matrix
 from kernbench.common.progress import Progress, no_progress
 from kernbench.common.rows import Rows
@@ -26,6 +26,7 @@ from kernbench.errors import KernbenchError, MemoryStoreError, UsageError
 from kernbench.sim_engine.arithmetic import rounded
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.memory_store import MemoryStore
+from kernbench.sim_engine.numpy_ops import CAST
 from kernbench.sim_engine.op_kinds import KINDS
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.sim_engine.plans import (
@@ -182,12 +183,30 @@ def _reference(inputs: _Inputs) -> Reference:
     if np.any(spread):
         low = value - spread
         high = value + spread
-    return Reference(value, _as_written(low, out.dtype), _as_written(high, out.dtype))
+    written = _cast if record.params.get("op") == CAST.name else _as_written
+    return Reference(value, written(low, out.dtype), written(high, out.dtype))
 
 
 def _as_written(value: Array, dtype: str) -> Floats:
     """``value`` rounded to the output's dtype, in f64 again."""
     return as_f64(rounded(value, dtype))
+
+
+def _cast(value: Array, dtype: str) -> Floats:
+    """What a cast makes of a ``value`` by rounding, in f64.
+
+    Of one that an integer dtype has not there is none: what is written instead, as -56
+    for 200 in i8, has nothing to do with it. Sums and products of integers may be meant
+    to wrap; a cast is not.
+    """
+    written = _as_written(value, dtype)
+    as_stored: np.dtype[Any] = np_dtype(dtype)
+    if as_stored.kind not in "iu":
+        return written
+    whole = np.trunc(as_f64(value))
+    range_of = np.iinfo(as_stored)
+    has_none = (whole < range_of.min) | (whole > range_of.max)
+    return np.where(has_none, whole, written)
 
 
 class _OracleMemory:

@@ -255,6 +255,35 @@ def test_every_op_is_within_its_bound(name, data, dtype):
     assert not found.over, found.as_text()
 
 
+@pytest.mark.parametrize(
+    ("dtype", "to", "values", "over"),
+    [
+        ("i32", "i8", [1, -2, 200, 300], 2),
+        ("i32", "i8", [127, -128, 0, 5], 0),
+        ("f32", "i8", [1.5, -300.0, 127.9, -128.9], 1),
+        ("f32", "i32", [3e9, -1.0, 2.0, 0.0], 1),
+        ("i32", "f32", [200, 2**24 + 1, -5, 0], 0),
+    ],
+)
+def test_no_rounding_explains_a_cast_to_what_an_integer_has_not(
+    dtype, to, values, over
+):
+    x = np.array(values, np_dtype(dtype))
+    source = region("tcm", 0, x.shape, dtype)
+    record = math_op("cast", [source], region("tcm", 64, x.shape, to))
+    with np.errstate(invalid="ignore"):
+        (found,) = checks([record], store_of(tcm=[(0, x)]))
+    assert found.over == over
+
+
+def test_sums_of_integers_may_wrap():
+    x = np.array([100, 1], np.int8)
+    source = region("tcm", 0, x.shape, "i8")
+    record = math_op("add", [source, source], region("tcm", 64, x.shape, "i8"))
+    (found,) = checks([record], store_of(tcm=[(0, x)]))
+    assert not found.over
+
+
 def test_scalars_are_values_of_the_dtype_that_computes():
     x = np.array([0.1, 0.2], np.float32)
     places = [region("tcm", addr, (2,)) for addr in (0, 8)]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from desks import TRACES
 from live_runs import LiveRun
 from pilots import ask, piloted, settled, still, until
 from terminals import opened
@@ -248,6 +249,24 @@ async def test_a_line_that_is_typed_is_not_taken_away(run: LiveRun) -> None:
         await asyncio.wait_for(task, 60)
         await settled(pilot)
         assert "op 3/39" in status(pilot)
+
+
+async def test_another_trace_that_is_opened_stays(run: LiveRun) -> None:
+    run.record(30)
+    async with following(run) as pilot:
+        await pilot.press(*f":open {TRACES / 'matmul.msgpack'}", "enter")
+        app = pilot.app
+        await until(pilot, lambda: "matmul" in app.trace_name)
+        await settled(pilot)
+        opened = app.debugger
+        run.record(10)
+        await follow(pilot)
+        assert app.debugger is opened
+        assert "matmul" in status(pilot)
+        assert "goes on" not in status(pilot)
+        assert "live" not in status(pilot)
+        await pilot.press("L")
+        assert "no run is followed" in "\n".join(screen_lines(app.screen))
 
 
 @pytest.mark.slow
