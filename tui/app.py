@@ -45,6 +45,15 @@ def _textual_theme(theme: themes.Theme) -> Theme:
     )
 
 
+def _looks_of(path: Path) -> tuple[int, ...]:
+    """What of a file changes when it is written anew; () if it is gone."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def _found(rows: Iterable[SystemCommand], typed: str) -> list[SystemCommand]:
     """Those rows that have every typed word in them, in the order of the palette: with
     all of it as one in the name first, then with the words there, then the others.
@@ -128,6 +137,7 @@ class KernbenchApp(TerminalApp):
         self._own_keymap = keymap
         self.trace_name = name
         self.came_from: Path | None = None
+        self._looks: tuple[int, ...] = ()
         self.ascii_only = ascii_only
         if session is not None:
             self.debugger = self.screen_of(session)
@@ -160,6 +170,7 @@ class KernbenchApp(TerminalApp):
 
         use_theme(self.colours)
         self.opened = session.trace.fingerprint()
+        self._looks = _looks_of(session.trace.path)
         glyphs = ASCII if self.ascii_only else UNICODE
         if self.colours.name == "none":
             glyphs = without_colours(glyphs)
@@ -216,6 +227,8 @@ class KernbenchApp(TerminalApp):
         new.sought = old.sought
         new.desk.states["ops"] = old.desk.states["ops"]
         new.go_on_from(old)
+        if old.prover.pending is not None:
+            new.notes.append("the re-run was given up, as the trace was read again")
         while self.screen is not old:  # a page that came up while the file was read
             self.pop_screen()
         self.debugger = new
@@ -228,6 +241,15 @@ class KernbenchApp(TerminalApp):
         self.trace_name = session.trace.path.name
         self.reopen(session)
         self.debugger.done.clear()  # that was about the trace before
+
+    def excuse(self) -> str:
+        """A file that is written anew while it is open reads as anything."""
+        if not hasattr(self, "debugger"):
+            return ""
+        path = self.debugger.desk.index.trace.path
+        if _looks_of(path) == self._looks:
+            return ""
+        return f"{path} was changed while it was open; open it again"
 
     @property
     def run_note(self) -> str:

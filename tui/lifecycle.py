@@ -278,6 +278,10 @@ class TerminalApp(DiffApp, inherit_bindings=False):
             self.keep()
         self._key_acted_on.set()  # whoever acted on a key will not come back
 
+    def excuse(self) -> str:
+        """What else than a mistake of ours a crash may come from; empty: nothing."""
+        return ""
+
     def restore(self) -> None:
         """Set the line discipline as it was found, where Textual did not come to it."""
         with suppress(termios.error):
@@ -308,8 +312,8 @@ def run(app: TerminalApp) -> int:
         if app.attributes:
             app.restore()
         TAKEN[0] = 0  # nobody else is to write behind what is said
-        why = visible_text(app.crash).strip().splitlines()[-1]
-        sys.stderr.write(f"{reset}error: {why}; {visible(report(app))}\n")
+        why = app.excuse() or app.crash.strip().splitlines()[-1]
+        sys.stderr.write(f"{reset}error: {visible(why)}; {visible(report(app))}\n")
         return 1
     return app.return_code or 0
 

@@ -8,6 +8,7 @@ import pytest
 from desks import TRACES
 from pilots import settled, still, until
 from terminals import opened, program_of
+from textual import events
 
 from tui.screens import command
 from tui.screens.text import TextScreen
@@ -60,6 +61,13 @@ async def test_a_key_of_a_page_does_nothing_below_it(session, drive) -> None:
         assert pilot.app.screen is screen
         assert session.cursor == 16
         assert screen.line.value == "goto 40"
+
+
+async def test_what_is_pasted_into_a_search_of_a_page_is_sought(drive) -> None:
+    async with drive(120, 40, "?", "slash") as pilot:
+        pilot.app.post_message(events.Paste("palette\nand more"))
+        await still(pilot)
+        assert "/ palette_" in pilot.app.screen.text.splitlines()[0]
 
 
 async def test_a_page_pauses_what_plays(drive) -> None:
@@ -153,6 +161,30 @@ def test_another_trace_opens_though_nothing_can_be_kept(tmp_path) -> None:
         terminal.until("kernbench mlp_tp.msgpack")
         terminal.press("q")
         assert terminal.end() == 0
+
+
+@pytest.mark.slow
+def test_a_file_that_is_written_anew_while_it_is_open_is_named(tmp_path) -> None:
+    odd = (
+        "import os\n"
+        "from tui.panes.timeline import TimelinePane as T\n"
+        "render = T.render\n"
+        "def odd(*args):\n"
+        f"    if os.path.exists({str(tmp_path / 'now')!r}): raise IndexError('odd')\n"
+        "    return render(*args)\n"
+        "T.render = odd"
+    )
+    trace = tmp_path / "victim.msgpack"
+    shutil.copy(TRACES / "matmul.msgpack", trace)
+    program = program_of(odd)
+    with opened(trace, program=program, state=tmp_path / "state") as terminal:
+        terminal.until("q quit")
+        trace.write_bytes((TRACES / "mlp_tp.msgpack").read_bytes())
+        (tmp_path / "now").touch()
+        terminal.press("s")
+        assert terminal.end() == 1
+        assert terminal.restored()
+    assert "victim.msgpack was changed while it was open" in terminal.raw.decode()
 
 
 @pytest.mark.slow

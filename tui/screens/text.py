@@ -197,6 +197,13 @@ class TextScreen(PageScreen):
         event.prevent_default()
         self.draw()
 
+    def on_paste(self, event: events.Paste) -> None:
+        """The first line goes into a search that is being typed."""
+        event.stop()
+        if self._typed is not None:
+            self._typed += "".join(event.text.splitlines()[:1])
+            self.draw()
+
     def _type(self, event: events.Key) -> None:
         """A key while a search is typed: Enter searches, Esc gives up."""
         typed = self._typed or ""

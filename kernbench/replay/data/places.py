@@ -506,7 +506,12 @@ def _place_in(
     ranges = list[Range]()
     for number in np.flatnonzero(inside).tolist():
         ranges += _ranges(shards[number], index)
-    if not 0 < len(ranges) <= _MOST_RANGES:
+    if not ranges:
+        raise UsageError(
+            f"{text}: this trace holds no piece of it, as that of a part of a run may "
+            "not; ask the whole trace"
+        )
+    if len(ranges) > _MOST_RANGES:
         raise UsageError(f"{text} lies in {len(ranges):,} pieces; ask for a part of it")
     return Place(text, name, shards[0].dtype, index, tuple(ranges))
 

@@ -188,7 +188,15 @@ def _named(name: str) -> Field:
 
 
 def with_changes(spec: TopologySpec, changes: tuple[Change, ...]) -> TopologySpec:
-    """A valid spec with some fields changed; UsageError if that is none any more."""
+    """A valid spec with some fields changed; UsageError if that is none any more, or a
+    field is given twice.
+    """
+    paths = [change.field.path for change in changes]
+    for path in paths:
+        if paths.count(path) > 1:
+            raise UsageError(
+                f"whatif {path} is given {paths.count(path)} times; give it once"
+            )
     for change in changes:
         spec = with_value(spec, change.field.path, change.value)
     try:

@@ -4,6 +4,7 @@ that was asked about, and of ops that are late.
 
 import pytest
 
+from kernbench.errors import UsageError
 from kernbench.replay.whatif.index import WhatIfIndex
 from kernbench.runtime_api import Change, rerun, run_bench
 from kernbench.trace import Trace
@@ -215,6 +216,13 @@ def test_what_keeps_the_order_is_sure_and_right(
     run_bench(str(file), spec=spec | {field: value}, trace=changed)
     assert told.sure, told.why
     assert most_wrong(told, changed) < 1e-3
+
+
+def test_a_field_that_is_given_twice_is_refused(recorded):
+    _, _, path = recorded("engine")
+    index = WhatIfIndex(Trace.open(path))
+    with pytest.raises(UsageError, match=r"pe\.clock_ghz is given 2 times"):
+        index.predict(("pe.clock_ghz=2", "pe.clock_ghz=3"))
 
 
 @pytest.mark.slow
