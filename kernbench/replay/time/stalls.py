@@ -266,7 +266,8 @@ class StallIndex:
     ) -> LineTimes:
         """The time of the calls on the PEs in ``pe``, by the line that made them.
 
-        That is of all launches. A line whose calls took no time is not listed.
+        That is of all launches. A line whose calls took no time is not listed. What the
+        end of a kernel waits for counts with its last call, and is no call itself.
         """
         map_logs(self._trace, progress, "commands", "waits", "launches")
         begin, end = self._launched.result(progress)
@@ -274,17 +275,21 @@ class StallIndex:
         sites = self._lines.result(progress)
         time = np.zeros((len(sites.texts), len(KINDS)))
         calls = np.zeros(len(sites.texts), np.int64)
+        texts = self._trace.strings
+        ends = [number for number, text in enumerate(texts) if text == "exit"]
+        is_end = np.isin(self._trace.commands.call[:], ends)
         for pieces in self._pieces_by_pe(pes, begin, end, progress):
             cell = sites.of_call[pieces.owner] * len(KINDS) + pieces.kind
             time += np.bincount(cell, pieces.ns, time.size).reshape(time.shape)
             first_of_call = np.flatnonzero(np.diff(pieces.owner, prepend=-1))
-            seen = sites.of_call[pieces.owner[first_of_call]]
+            seen = pieces.owner[first_of_call]
+            seen = sites.of_call[seen[~is_end[seen]]]
             calls += np.bincount(seen, minlength=len(sites.texts))
         sums = time.sum(axis=1)
         whole = float(sums.sum())
         found = []
         for line in np.argsort(-sums, kind="stable").tolist():
-            if calls[line]:
+            if calls[line] or sums[line] > 0:
                 found.append(
                     LineTime(
                         time=float(sums[line]),

@@ -16,6 +16,7 @@ from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
 from kernbench.replay.text import as_text
 from kernbench.replay.time.pieces import KINDS
+from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace, TraceWriter
 
 BENCHES = [*UNEVEN, "ccl_allreduce", "mlp_tp"]
@@ -285,3 +286,40 @@ def test_the_commands_fit_their_width(benches, line):
     session = benches("matmul")
     session.goto(len(session) // 2)
     assert max(map(len, as_text(session.run_line(line), 90).splitlines())) <= 90
+
+
+STORES = """
+from kernbench.benches import bench
+
+def kernel(x, y, tl):
+    some = tl.load(x)
+    for i in range(4):
+        tl.store(y[i * 64 : (i + 1) * 64], some, wait=False)
+    tl.exp(some)
+
+@bench(name="stores", description="")
+def run(torch):
+    x = torch.zeros((64,), "f32", name="x")
+    torch.launch("kernel", kernel, x, torch.zeros((256,), "f32", name="y"))
+"""
+
+
+def test_the_end_of_a_kernel_is_no_call_of_its_last_line(tmp_path):
+    file = tmp_path / "stores.py"
+    file.write_text(STORES)
+    path = tmp_path / "stores.msgpack"
+    run_bench(str(file), trace=path)
+    trace = Trace.open(path)
+    log = trace.commands
+    names = [trace.strings[name] for name in log.call[:].tolist()]
+    is_exit = np.array([name == "exit" for name in names])
+    assert is_exit.any()
+    mine = (log.launch[:] >= 0) & ~is_exit
+    by_line = {row.text: row for row in ReplaySession(trace).lines().rows}
+    assert sum(row.calls for row in by_line.values()) == mine.sum()
+    ended = (log.t_resume[:] - log.t_issue[:])[is_exit].sum()
+    assert ended > 0
+    row = by_line["tl.exp(some)"]
+    its_calls = mine & (log.line[:] == int(row.site.rpartition(":")[2]))
+    took = (log.t_resume[:] - log.t_issue[:])[its_calls].sum()
+    assert row.time == pytest.approx(took + ended)
