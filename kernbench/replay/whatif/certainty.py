@@ -25,7 +25,6 @@ from kernbench.replay.whatif.graph import Graph, Served
 from kernbench.replay.whatif.machine import Machine
 from kernbench.replay.whatif.walk import Late
 from kernbench.trace import Trace
-from kernbench.trace.hops import tile_columns
 
 LEAST_SHARE = 0.005
 """Of the time of launches: the most that one that is served in another turn, or meets
@@ -34,7 +33,6 @@ another otherwise, may cost for a prediction to be sure."""
 CROWDED_SHARE = 0.01
 """Of the same: by how much more than a server can do one may be asked for in all."""
 
-_OPERAND = WAIT_REASONS.index("operand")
 _CREDIT = WAIT_REASONS.index("credit")
 _CREDIT_SHARE = 0.02
 
@@ -293,17 +291,6 @@ def crowding(graph: Graph, now: Served, times: Floats) -> float:
     late = least - np.diff(times[now.node])
     counts: Bools = (np.diff(now.server) == 0) & (late > SAME_NS)
     return float(np.bincount(now.server[1:][counts], late[counts]).max(initial=0.0))
-
-
-def is_held_by_none(trace: Trace) -> bool:
-    """Whether program order held an op back, and the trace does not say behind which.
-
-    That is one that had not ended when the op that it held had.
-    """
-    waits = trace.waits
-    held = (waits.reason[:] == _OPERAND) & (waits.row[:] >= 0) & (waits.holder[:] < 0)
-    composite, _ = tile_columns(trace)
-    return bool((composite[waits.row[held]] < 0).any())
 
 
 def waits_for_credit(trace: Trace) -> bool:

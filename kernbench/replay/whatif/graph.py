@@ -24,6 +24,7 @@ from kernbench.replay.whatif import weights
 from kernbench.replay.whatif.launch_ways import launch_ways
 from kernbench.replay.whatif.machine import Machine, Ways
 from kernbench.replay.whatif.moves import Moves, moves_of
+from kernbench.replay.whatif.program_order import ProgramOrder
 from kernbench.replay.whatif.servers import Ramp, Ramps, carried
 from kernbench.replay.whatif.services import Services, services_of
 from kernbench.replay.whatif.weights import IN_CLOSED_ROW, IN_OPEN_ROW, Weights
@@ -87,7 +88,9 @@ class Graph:
     engine before the first one does. ``lanes`` are ops at their engines,
     ``host_begins`` the starts of launches and of ops of the host, which come as soon as
     what it awaits. ``issued_after`` is by call the node at which the kernel could issue
-    it (-1: none), ``moves`` is what ops move over links.
+    it (-1: none), ``moves`` is what ops move over links, ``program_order`` what kernels
+    have issued. ``held_by_none`` says that an op was held in program order, and behind
+    which is not found.
 
     A ``weight`` of -1 - i is that of tile i in the array, whose end has one edge, from
     its start. It takes the class ``streams[i]`` if it starts as soon as node
@@ -117,6 +120,8 @@ class Graph:
     host_begins: Ints
     moves: Moves
     issued_after: Ints
+    program_order: ProgramOrder
+    held_by_none: bool
 
     @property
     def nodes(self) -> int:
@@ -293,6 +298,8 @@ class _Builder:
             host_begins=self._host_begins,
             moves=self._all_moves,
             issued_after=self._issued_after,
+            program_order=self._program_order,
+            held_by_none=self._held_by_none,
         )
 
     def _all_served(self) -> Served:
@@ -500,7 +507,6 @@ class _Builder:
         A call that is held returns when its operand has come.
         """
         ops = self._trace.op_columns
-        log = self._trace.commands
         waits = self._trace.waits
         moments = self._moments
         reason = waits.reason[:]
@@ -514,14 +520,38 @@ class _Builder:
         ended = ops.t_end[holder] <= until + SAME_NS
         self._add(holder[ended], moments.op_start(row[ended]))
         started = ~ended & (ops.t_start[holder] <= until)
-        row = row[started]
-        behind = moments.op_start(holder[started])
-        cycle = self._table.of(weights.cycle)[0]
+        self._held(holder[started], row[started], waits.node[some[started]])
+        self._held_by_unnamed()
+
+    def _held(self, holder: Ints, row: Ints, node: Array) -> None:
+        """Ops were held until a cycle after others had started: they, and their call if
+        that is of the PE at ``node``, where they waited.
+        """
+        log = self._trace.commands
+        moments = self._moments
+        behind = moments.op_start(holder)
+        cycle = np.full(len(holder), self._table.of(weights.cycle)[0])
+        sends = np.flatnonzero(self._is_push[holder])
+        nbytes = self._trace.op_columns.nbytes[holder[sends]].astype(np.int64)
+        cycle[sends] = self._table.of(weights.sent_and_cycle, nbytes)
         self._add(behind, moments.op_start(row), cycle)
         call = self._call_of_op[row]
         held = call >= 0
-        held[held] = log.pe[call[held]] == waits.node[some[started]][held]
-        self._add(behind[held], moments.call_return(call[held]), cycle)
+        held[held] = log.pe[call[held]] == node[held]
+        self._add(behind[held], moments.call_return(call[held]), cycle[held])
+
+    def _held_by_unnamed(self) -> None:
+        """What was held by one that ended later, which a trace does not name."""
+        waits = self._trace.waits
+        self._program_order = ProgramOrder(self._trace)
+        is_held = (waits.reason[:] == _HELD) & (waits.row[:] >= 0)
+        some = np.flatnonzero(is_held & (waits.holder[:] < 0))
+        some = some[self._composite[waits.row[some]] < 0]
+        row = waits.row[some].astype(np.int64)
+        holder = self._program_order.holders(row, waits.t1[some], self._machine)
+        known = holder >= 0
+        self._held_by_none = not known.all()
+        self._held(holder[known], row[known], waits.node[some[known]])
 
     def _rings(self) -> None:
         """A slot of a ring is filled, emptied, given back, filled again."""

@@ -39,7 +39,6 @@ from kernbench.replay.whatif.certainty import (
     Queues,
     awaits_more_than_calls,
     crowding,
-    is_held_by_none,
     served_on,
     waits_for_credit,
 )
@@ -354,7 +353,7 @@ class WhatIfIndex:
             queues = computed_beside(find, progress, 1.0)
             look = partial(Engines, graph, recorded, batches.place)
             engines = computed_beside(look, progress, 1.0)
-            order = partial(Holds, trace, graph, batches.place, machine)
+            order = partial(Holds, graph, batches.place, machine)
             holds = computed_beside(order, progress, 1.0)
             changed = ChangedLinks(trace, spec)
             self._known = _Known(
@@ -370,7 +369,7 @@ class WhatIfIndex:
                 weight=recorded,
                 machine=machine,
                 has_credits=waits_for_credit(trace),
-                doubt=_doubt(trace, graph),
+                doubt=_doubt(graph),
                 has_no_end=_ended_within_a_launch(trace),
             )
         return self._known
@@ -597,11 +596,11 @@ def _ended_within_a_launch(trace: Trace) -> bool:
     return bool((~np.isin(ran[ran >= 0], ended)).any())
 
 
-def _doubt(trace: Trace, graph: Graph) -> str:
-    """Why no answer about a trace is sure; "" if one may be."""
+def _doubt(graph: Graph) -> str:
+    """Why no answer about a graph is sure; "" if one may be."""
     if awaits_more_than_calls(graph):
         return _AWAITS
-    return _HELD_BY_NONE if is_held_by_none(trace) else ""
+    return _HELD_BY_NONE if graph.held_by_none else ""
 
 
 def _alone(weight: Floats) -> Scenarios:

@@ -216,6 +216,11 @@ def sent(machine: Machine, nbytes: Ints) -> Floats:
     return message_ns(nbytes, machine.spec.pe.dma.to_router_bw_gbs)
 
 
+def sent_and_cycle(machine: Machine, nbytes: Ints) -> Floats:
+    """An op is held behind a push until a cycle after its bytes have left."""
+    return sent(machine, nbytes) + cycle(machine)
+
+
 # -- memories and links ------------------------------------------------------------
 
 IN_TCM = 0
