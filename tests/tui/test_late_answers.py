@@ -1,202 +1,359 @@
-"""What comes late takes no key that the user types, and what was done goes on."""
+"""Answers that take long: what is shown meanwhile, what is said of them, and Esc."""
 
 from __future__ import annotations
 
-import shutil
+import gc
+from collections.abc import Callable
+from threading import Timer
+from typing import Any
 
 import pytest
-from desks import TRACES
-from pilots import settled, still, until
-from terminals import opened, program_of
-from textual import events
+from desks import Held, held
+from pilots import answered, ask, pane_of, run, settled, still, until
 
-from tui.screens import command
+from kernbench.replay.commands import (
+    CRITICAL,
+    INFO,
+    ROUTE,
+    VERIFY,
+)
+from kernbench.replay.inner_commands import CELLS, COMPARISON, FITTING, JUDGEMENT
+from tui.__main__ import print_screen
 from tui.screens.text import TextScreen
 
-# -- answers over what is typed -------------------------------------------------------
+ROUTE_PANE = 5
+SOON = 3600.0
+"""Whatever waits for so many seconds does not come in a test."""
+
+Patience = Callable[[float], None]
 
 
-@pytest.mark.parametrize("over", ["a line", "the palette"])
-async def test_an_answer_waits_until_what_is_typed_is_run_or_left(
-    over, session, drive, monkeypatch
+@pytest.fixture(autouse=True)
+def _nothing_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is drawn before it is asked for."""
+
+    async def prefetch(*args: Any) -> None:
+        pass
+
+    monkeypatch.setattr("tui.screens.debugger.prefetch", prefetch)
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> Patience:
+    """``patience(s)``: how long nothing is said of an answer that is late."""
+
+    def set_to(seconds: float) -> None:
+        monkeypatch.setattr("tui.screens.debugger.LATE_S", seconds)
+        monkeypatch.setattr("tui.widgets.status.LATE_S", seconds)
+
+    return set_to
+
+
+def status_of(pilot: Any) -> str:
+    """The first line of the screen."""
+    return "".join(text for text, _ in pilot.app.debugger.status.line)
+
+
+def said(pilot: Any) -> str:
+    """The message above the footer, if there is one."""
+    notice = pilot.app.debugger.notice
+    return str(notice.render()) if notice.display else ""
+
+
+async def wait_for_route(pilot: Any, route: Held) -> str:
+    """Step, so that Route has to wait; what it showed before."""
+    await settled(pilot)
+    before = pane_of(pilot, ROUTE_PANE).text
+    await pilot.press("s")
+    assert route.begun.wait(10)
+    await still(pilot)
+    assert pilot.app.debugger.waiting == ["route"]
+    return before
+
+
+# -- panes --------------------------------------------------------------------------
+
+
+async def test_an_answer_is_drawn_when_it_ends_by_no_timer(
+    drive, monkeypatch, session
 ) -> None:
-    monkeypatch.setattr(command, "KEY_S", 0.0)
-    session.goto(16)
-    async with drive(120, 40) as pilot:
+    session.goto(119)
+    monkeypatch.setattr("tui.screens.debugger.LOOK_S", SOON)
+    async with drive(80, 24, "5") as pilot:
+        await settled(pilot)
+        with held(ROUTE) as route:
+            before = await wait_for_route(pilot, route)
+            route.release()
+            await until(pilot, lambda: not pilot.app.debugger.waiting)
+        assert pane_of(pilot, ROUTE_PANE).text != before
+
+
+@pytest.mark.slow
+async def test_answers_that_soon_follow_each_other_are_shown_together(
+    drive, monkeypatch, session
+) -> None:
+    session.goto(119)
+    monkeypatch.setattr("tui.screens.debugger.LOOK_S", SOON)
+    monkeypatch.setattr("tui.screens.debugger.TOGETHER_S", SOON)
+    others_come_soon = [True]
+    soon = property(lambda runner: others_come_soon[0])
+    monkeypatch.setattr("tui.runner.Runner.busy_for_a_moment", soon)
+    async with drive(200, 50, "5") as pilot:
         await settled(pilot)
         screen = pilot.app.debugger
-        if over == "the palette":
-            await pilot.press("ctrl+p")
-        on_top = pilot.app.screen
-        screen.run_line("verify")
-        assert screen.asked is not None
-        if over == "a line":
-            screen.line.open()
+        with held(ROUTE) as route, held(COMPARISON) as comparison:
+            await pilot.press("s")
+            assert route.begun.wait(10)
+            assert comparison.begun.wait(10)
+            await still(pilot)
+            assert "route" in screen.waiting
+            route.release()
+            query = ROUTE.ask(120)
+            await until(pilot, lambda: screen.runner.known(query) is not None)
+            await still(pilot)
+            assert "route" in screen.waiting
+            others_come_soon[0] = False
+            comparison.release()
+            await until(pilot, lambda: not screen.waiting)
+
+
+@pytest.mark.slow
+async def test_what_was_shown_stays_while_the_new_answer_is_young(
+    drive, patience, session
+) -> None:
+    session.goto(119)
+    patience(SOON)
+    async with drive(120, 40, "5") as pilot:
+        await settled(pilot)
+        with held(ROUTE) as route:
+            before = await wait_for_route(pilot, route)
+            assert pane_of(pilot, ROUTE_PANE).text == before
+            patience(-1.0)
+            pilot.app.debugger.look(rested=False)
+            assert " computing routes: 34%  Esc" in pane_of(pilot, ROUTE_PANE).text
+
+
+async def test_how_far_an_answer_is_is_not_drawn_between_keys_that_come_at_once(
+    drive, monkeypatch
+) -> None:
+    async with drive(120, 40, "2") as pilot:
+        screen = pilot.app.debugger
+        looks: list[bool] = []
+        monkeypatch.setattr(screen, "look", lambda rested: looks.append(rested))
+        monkeypatch.setattr("tui.screens.debugger.LOOK_S", SOON)
+        await pilot.press("j")
+        screen.glance()
+        assert not looks
+        monkeypatch.setattr("tui.screens.debugger.LOOK_S", 0.0)
+        screen.glance()
+        assert looks
+
+
+@pytest.mark.slow
+async def test_what_panes_wish_for_is_computed_once_nothing_was_pressed_for_a_while(
+    drive, monkeypatch
+) -> None:
+    monkeypatch.setattr("tui.screens.debugger.REST_S", SOON)
+    # 0 is no interval: Textual divides by it when it is late
+    monkeypatch.setattr("tui.screens.debugger.LOOK_S", 0.001)
+    async with drive(120, 40, "6") as pilot:
+        screen = pilot.app.debugger
         await until(pilot, lambda: not screen.runner.busy)
-        await still(pilot)
-        screen.look(rested=True)
-        await pilot.press(*"goto 40")
-        assert pilot.app.screen is on_top
-        if over == "a line":
-            assert screen.line.value == "goto 40"
-            await pilot.press("enter")
-            await until(pilot, lambda: isinstance(pilot.app.screen, TextScreen))
-            assert session.cursor == 40
-        else:
-            await pilot.press("escape")
-            screen.look(rested=True)
-            await until(pilot, lambda: isinstance(pilot.app.screen, TextScreen))
-        await still(pilot)
-        assert "verify" in pilot.app.screen.text
+        with held(JUDGEMENT) as judgement:
+            screen.glance()
+            assert not judgement.begun.wait(0.05)
+            monkeypatch.setattr("tui.screens.debugger.REST_S", 0.0)
+            screen.glance()
+            assert judgement.begun.wait(10)
 
 
-async def test_a_key_of_a_page_does_nothing_below_it(session, drive) -> None:
-    session.goto(16)
-    async with drive(120, 40, *":goto 40") as pilot:
-        screen = pilot.app.debugger
-        screen.show_text("a page", [[("some text", "")]])
-        await until(pilot, lambda: isinstance(pilot.app.screen, TextScreen))
-        await pilot.press("enter")
-        await still(pilot)
-        assert pilot.app.screen is screen
-        assert session.cursor == 16
-        assert screen.line.value == "goto 40"
+@pytest.mark.slow
+async def test_a_step_waits_for_no_long_answer_about_times(drive, settle) -> None:
+    async with drive(120, 40, "s", "s") as pilot:
+        await settle(pilot)
+        with held(CRITICAL) as critical:
+            run(pilot, "critical")
+            assert critical.begun.wait(10)
+            await pilot.press("s")
+            await until(pilot, lambda: not pilot.app.debugger.waiting)
+            assert pilot.app.debugger.asked is not None
 
 
-async def test_what_is_pasted_into_a_search_of_a_page_is_sought(drive) -> None:
-    async with drive(120, 40, "?", "slash") as pilot:
-        pilot.app.post_message(events.Paste("palette\nand more"))
-        await still(pilot)
-        assert "/ palette_" in pilot.app.screen.text.splitlines()[0]
-
-
-async def test_a_page_pauses_what_plays(drive) -> None:
-    async with drive(120, 40, "space") as pilot:
-        screen = pilot.app.debugger
-        assert screen.playing is not None
-        screen.show_text("a page", [[("some text", "")]])
-        assert screen.playing is None
-
-
-# -- what was done --------------------------------------------------------------------
-
-
-async def test_the_log_begins_where_the_user_did_and_goes_on_after_a_reload(
-    session, drive
+def test_a_screen_is_printed_when_its_answers_are_there(
+    session, monkeypatch, capsys
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("LINES", "60")
+    session.goto(100)
+    with held(CELLS) as cells:
+        later = Timer(0.3, cells.release)
+        later.start()
+        print_screen(session, "matmul.msgpack", False)
+    assert cells.begun.is_set()
+    text = capsys.readouterr().out
+    assert "computing" not in text
+    assert "GEMM 0,0,0" in text
+
+
+# -- the status line ----------------------------------------------------------------
+
+
+@pytest.mark.slow
+async def test_a_young_job_is_not_in_the_status_line(drive, patience) -> None:
+    patience(SOON)
     async with drive(120, 40) as pilot:
-        session.goto(40)  # as what was kept of an earlier time is taken over
-        await pilot.press("S")
-        first = pilot.app.debugger
-        assert first.done == ["goto 40", "step -1"]
-        await pilot.press(*":goto 30", "enter")
-        await pilot.press("R")
-        await until(pilot, lambda: pilot.app.debugger is not first)
         await settled(pilot)
+        with held(VERIFY) as verify:
+            run(pilot, "verify")
+            assert verify.begun.wait(10)
+            pilot.app.debugger.look(rested=False)
+            assert "verify 34%" not in status_of(pilot)
+            patience(-1.0)
+            pilot.app.debugger.look(rested=False)
+            assert "verify 34%" in status_of(pilot)
+            verify.release()
+            await answered(pilot)
+        assert "verify 34%" not in status_of(pilot)
+
+
+async def test_what_is_computed_ahead_is_not_in_the_status_line(
+    drive, patience
+) -> None:
+    patience(-1.0)
+    async with drive(120, 40, "6") as pilot:
         screen = pilot.app.debugger
-        await pilot.press("s")
-        assert screen.done == ["goto 40", "step -1", "goto 30", "step 1"]
-        await pilot.press("o")  # back to where a jump left from
-        assert screen.session.cursor == 39
-        await pilot.press(":", "up")
-        assert screen.line.value == "goto 30"
+        with held(JUDGEMENT) as judgement:
+            await until(
+                pilot, lambda: screen.look(rested=True) or judgement.begun.is_set()
+            )
+            screen.look(rested=False)
+            assert screen.runner.busy
+            assert "judgement" not in status_of(pilot)
 
 
-# -- the terminal ---------------------------------------------------------------------
+# -- commands -----------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_nothing_stale_is_left_where_the_window_shrinks_as_keys_draw(tmp_path) -> None:
-    trace = TRACES / "matmul.msgpack"
-    with opened(trace, state=tmp_path, size=(200, 50)) as terminal:
-        terminal.until("Timeline")
-        for count in range(12):
-            terminal.resize(200, 50)
-            terminal.read(0.4)
-            terminal.press("sssSSSsss"[: 1 + count % 9], 0.003 * (count % 4))
-            terminal.resize(80, 24)
-            terminal.read(0.7)
-            before = terminal.text
-            terminal.press("\x0c", 0.7)
-            assert terminal.text == before
-        terminal.press("q")
-        assert terminal.end() == 0
+async def test_a_long_answer_leaves_the_keys_free(session, drive) -> None:
+    async with drive(100, 24) as pilot:
+        before = session.cursor
+        with held(VERIFY):
+            run(pilot, "verify")
+            await pilot.press("s")
+        assert session.cursor == before + 1
 
 
-@pytest.mark.slow
-def test_the_screen_is_as_large_as_the_terminal_whatever_was_said(tmp_path) -> None:
-    late = (
-        "from textual import events\n"
-        "from textual.geometry import Size\n"
-        "from tui.lifecycle import TerminalApp\n"
-        "taken = TerminalApp.on_event\n"
-        "async def stale(self, event):\n"
-        "    if isinstance(event, events.Resize) and event.size.width == 90:\n"
-        "        event = events.Resize(Size(60, 16), Size(60, 16))\n"
-        "    await taken(self, event)\n"
-        "TerminalApp.on_event = stale"
-    )
-    trace = TRACES / "matmul.msgpack"
-    program = program_of(late)
-    with opened(trace, program=program, state=tmp_path) as terminal:
-        terminal.until("q quit")
-        terminal.resize(90, 24)
-        terminal.read(1.0)
-        assert terminal.text.splitlines()[-1].rstrip().endswith("quit")
-        assert max(map(len, terminal.text.splitlines())) > 60
-        terminal.press("q")
-        assert terminal.end() == 0
+async def test_while_one_answer_is_awaited_no_other_is_asked_for(drive) -> None:
+    async with drive(100, 24) as pilot:
+        with held(VERIFY) as verify:
+            run(pilot, "verify")
+            run(pilot, "info")
+            assert said(pilot) == "still computing verify; Esc cancels it"
+            verify.release()
+            await answered(pilot)
+        assert isinstance(pilot.app.screen, TextScreen)
+        assert " verify " in pilot.app.screen.text.splitlines()[0]
 
 
-# -- another trace --------------------------------------------------------------------
+async def test_escape_cancels_an_answer(drive) -> None:
+    async with drive(100, 24) as pilot:
+        with held(VERIFY) as verify:
+            run(pilot, "verify")
+            assert verify.begun.wait(10)
+            await pilot.press("escape")
+            await answered(pilot)
+            assert verify.given_up
+        assert said(pilot) == "error: verify was cancelled at 34%"
 
 
 @pytest.mark.slow
-def test_another_trace_opens_though_nothing_can_be_kept(tmp_path) -> None:
-    state = tmp_path / "state"
-    state.write_text("a file")
-    with opened(TRACES / "matmul.msgpack", state=state) as terminal:
-        terminal.until("Timeline")
-        terminal.press(f":open {TRACES / 'mlp_tp.msgpack'}\r")
-        terminal.until("kernbench mlp_tp.msgpack")
-        terminal.press("q")
-        assert terminal.end() == 0
+async def test_an_answer_that_was_cancelled_can_be_asked_for_again(drive) -> None:
+    async with drive(100, 24) as pilot:
+        with held(VERIFY) as verify:
+            run(pilot, "verify")
+            assert verify.begun.wait(10)
+            await pilot.press("escape")
+            await answered(pilot)
+        await ask(pilot, "verify")
+        await until(pilot, lambda: isinstance(pilot.app.screen, TextScreen))
 
 
 @pytest.mark.slow
-def test_a_file_that_is_written_anew_while_it_is_open_is_named(tmp_path) -> None:
-    odd = (
-        "import os\n"
-        "from tui.panes.timeline import TimelinePane as T\n"
-        "render = T.render\n"
-        "def odd(*args):\n"
-        f"    if os.path.exists({str(tmp_path / 'now')!r}): raise IndexError('odd')\n"
-        "    return render(*args)\n"
-        "T.render = odd"
-    )
-    trace = tmp_path / "victim.msgpack"
-    shutil.copy(TRACES / "matmul.msgpack", trace)
-    program = program_of(odd)
-    with opened(trace, program=program, state=tmp_path / "state") as terminal:
-        terminal.until("q quit")
-        trace.write_bytes((TRACES / "mlp_tp.msgpack").read_bytes())
-        (tmp_path / "now").touch()
-        terminal.press("s")
-        assert terminal.end() == 1
-        assert terminal.restored()
-    assert "victim.msgpack was changed while it was open" in terminal.raw.decode()
+async def test_escape_says_how_to_compute_again_what_panes_wait_for(
+    drive, session
+) -> None:
+    session.goto(119)
+    async with drive(120, 40, "5") as pilot:
+        await settled(pilot)
+        with held(ROUTE) as route:
+            await wait_for_route(pilot, route)
+            await pilot.press("escape")
+            assert said(pilot) == "cancelled; ctrl+l computes again"
+            await settled(pilot)
+            assert "routes was cancelled at 34%" in pane_of(pilot, ROUTE_PANE).text
+        await pilot.press("ctrl+l")
+        await settled(pilot)
+        assert "cancelled" not in pane_of(pilot, ROUTE_PANE).text
 
 
 @pytest.mark.slow
-def test_the_program_ends_though_a_trace_is_being_read(tmp_path) -> None:
-    slow = (
-        "import time, tui.screens.command as c\nc._opened = lambda path: time.sleep(60)"
-    )
-    other = tmp_path / "other.msgpack"
-    shutil.copy(TRACES / "matmul.msgpack", other)
-    trace = TRACES / "matmul.msgpack"
-    with opened(trace, program=program_of(slow), state=tmp_path) as terminal:
-        terminal.until("q quit")
-        terminal.press(f":open {other}\r")
-        terminal.press("q")
-        assert terminal.end() == 0
+async def test_ctrl_l_computes_nothing_again_that_is_there(drive, session) -> None:
+    session.goto(120)
+    async with drive(120, 40, "5") as pilot:
+        await settled(pilot)
+        with held(ROUTE) as route:
+            await pilot.press("ctrl+l")
+            await settled(pilot)
+        assert not route.begun.is_set()
+
+
+@pytest.mark.slow
+async def test_escape_is_not_taken_for_what_is_computed_ahead(drive) -> None:
+    async with drive(120, 40, "6", "z") as pilot:
+        screen = pilot.app.debugger
+        with held(JUDGEMENT) as judgement:
+            await until(
+                pilot, lambda: screen.look(rested=True) or judgement.begun.is_set()
+            )
+            await pilot.press("escape")
+            assert not screen.maximised
+
+
+async def test_a_search_that_was_cancelled_moves_nothing(drive, session) -> None:
+    async with drive(100, 24) as pilot:
+        with held(FITTING) as fitting:
+            run(pilot, "find kind = gemm and op > 90")
+            assert fitting.begun.wait(10)
+            await pilot.press("escape")
+            await answered(pilot)
+        assert session.cursor == 16
+        assert said(pilot).startswith(
+            "error: find kind = gemm and op > 90 was cancelled"
+        )
+
+
+# -- the end of the screen ------------------------------------------------------------
+
+
+async def test_what_still_computes_is_cancelled_when_the_screen_ends(drive) -> None:
+    with held(VERIFY) as verify:
+        async with drive(80, 24) as pilot:
+            run(pilot, "verify")
+            assert verify.begun.wait(10)
+        assert verify.ended.wait(10)
+
+
+@pytest.mark.slow
+async def test_an_answer_that_comes_as_the_screen_goes_leaves_no_error(
+    drive, caplog
+) -> None:
+    with held(INFO), held(VERIFY) as verify:
+        async with drive(120, 40) as pilot:
+            run(pilot, "verify")
+            assert verify.begun.wait(10)
+            runner = pilot.app.debugger.runner
+        verify.release()
+        while runner.busy:
+            verify.ended.wait(0.001)
+    gc.collect()
+    assert not caplog.records

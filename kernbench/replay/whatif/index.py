@@ -93,9 +93,7 @@ _HELD = (
     "an op would come before an earlier one that touches the same bytes, and be held"
 )
 
-_HELD_BY_NONE = (
-    "an op was held by an earlier one that the trace does not name, as that ended later"
-)
+_HELD_BY_NONE = "an op was held by an earlier one, and by which is not found"
 
 _CROWDED = (
     "a link or a controller of HBM would be asked for more at once than it can do"
