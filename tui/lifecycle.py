@@ -312,8 +312,9 @@ def run(app: TerminalApp) -> int:
         if app.attributes:
             app.restore()
         TAKEN[0] = 0  # nobody else is to write behind what is said
-        why = app.excuse() or app.crash.strip().splitlines()[-1]
-        sys.stderr.write(f"{reset}error: {visible(why)}; {visible(report(app))}\n")
+        why = visible(app.excuse())
+        why = why or visible_text(app.crash).strip().splitlines()[-1]
+        sys.stderr.write(f"{reset}error: {why}; {visible(report(app))}\n")
         return 1
     return app.return_code or 0
 
