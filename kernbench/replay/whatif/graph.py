@@ -129,6 +129,14 @@ class Graph:
         return len(self.times)
 
     @property
+    def ends(self) -> Ints:
+        """The nodes of which the last is the end: of launches, or of the run if there
+        are none.
+        """
+        ends = self.moments.all_launch_ends()
+        return ends if len(ends) else self.last
+
+    @property
     def is_step_of_move(self) -> Bools:
         """Which nodes are steps of moves on their way, between start and end of an op.
 

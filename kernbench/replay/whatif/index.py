@@ -274,11 +274,8 @@ class WhatIfIndex:
             """Whether all are served in the same order, though the op is late, and the
             end is as late as the op is beyond its slack.
             """
-            nodes = graph.moments.all_launch_ends()
-            if not len(nodes):
-                nodes = graph.last
-            end = times[known.batches.place[nodes]].max()
-            if abs(end - graph.times[nodes].max() - STEP_NS) > SAME_NS:
+            end = times[known.batches.place[graph.ends]].max()
+            if abs(end - graph.times[graph.ends].max() - STEP_NS) > SAME_NS:
                 return False
             queues = known.queues
             if known.has_credits or len(queues.overtaken(times, known.weight)):

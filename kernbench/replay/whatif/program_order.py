@@ -10,9 +10,11 @@ import numpy as np
 
 from kernbench.common.arrays import Floats, Ints
 from kernbench.common.exact_time import SAME_NS
+from kernbench.common.messages import Region
+from kernbench.common.rows import share_a_byte
 from kernbench.replay.whatif import weights
 from kernbench.replay.whatif.machine import Machine
-from kernbench.sim_engine.accesses import Access, accesses
+from kernbench.sim_engine.accesses import Regions, regions
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import named, tile_columns
@@ -47,7 +49,7 @@ class ProgramOrder:
         self.kernel: Ints = np.cumsum(begins) - 1
         self._sends = np.flatnonzero(named(trace, "ipcq_copy")[self.rows])
         self._sent = ops.nbytes[self.rows[self._sends]].astype(np.int64)
-        self._known: dict[int, list[Access]] = {}
+        self._known: dict[int, Regions] = {}
 
     def started(self, starts: Floats, machine: Machine) -> Floats:
         """When each op counts as started, ns, if its record begins at ``starts``.
@@ -91,24 +93,23 @@ class ProgramOrder:
 
     def conflict(self, before: int, behind: int) -> bool:
         """Whether one of two ops writes bytes that the other touches; by places."""
-        ours = self._accesses(behind)
-        return any(
-            _overlap(one, other)
-            for one in self._accesses(before)
-            for other in ours
-            if "w" in (one.mode, other.mode)
-        )
+        first = self._regions(before)
+        second = self._regions(behind)
+        if first.write is not None:
+            touched = [*second.reads, *filter(None, [second.write])]
+            if any(_share_a_byte(first.write, other) for other in touched):
+                return True
+        if second.write is None:
+            return False
+        return any(_share_a_byte(second.write, other) for other in first.reads)
 
-    def _accesses(self, place: int) -> list[Access]:
+    def _regions(self, place: int) -> Regions:
         row = int(self.rows[place])
         if row not in self._known:
             position = int(self._trace.position[row])
-            self._known[row] = accesses(self._trace.ops[position])
+            self._known[row] = regions(self._trace.ops[position])
         return self._known[row]
 
 
-def _overlap(one: Access, other: Access) -> bool:
-    """Whether two accesses have bytes in common."""
-    if one.space != other.space:
-        return False
-    return one.addr < other.addr + other.nbytes and other.addr < one.addr + one.nbytes
+def _share_a_byte(one: Region, other: Region) -> bool:
+    return one.space == other.space and share_a_byte(one.where, other.where)

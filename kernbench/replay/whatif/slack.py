@@ -54,9 +54,7 @@ def slacks(graph: Graph, weight: Floats, progress: Progress) -> Floats:
     ``weight`` are the recorded weights by class. The end is that of the last launch, or
     of the run if there is none.
     """
-    ends = graph.moments.all_launch_ends()
-    if not len(ends):
-        ends = graph.last
+    ends = graph.ends
     first = np.full(graph.nodes, np.inf)
     if len(ends):
         first[ends] = graph.times[ends].max() - graph.times[ends]

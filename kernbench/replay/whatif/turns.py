@@ -82,11 +82,8 @@ class Turns:
         self._turn_of_node = turns_of(trace)
         self._moments = len(graph.moments.times)
         self._times: list[float] = graph.times.tolist()
-        ends = graph.moments.all_launch_ends()
-        if not len(ends):
-            ends = graph.last
-        self._ends: list[int] = ends.tolist()
-        self.end = float(graph.times[ends].max())
+        self._ends: list[int] = graph.ends.tolist()
+        self.end = float(graph.times[graph.ends].max())
         known = known_of(trace, machine, graph.moves)
         self.explains = known is not None
         self._add_edges(graph, queues, weight)

@@ -167,6 +167,15 @@ def spans_of(path):
     return [launch.t_end - launch.t_start for launch in Trace.open(path).launches]
 
 
+def told_and_run(recorded, field, value, tmp_path):
+    """What is predicted of a changed machine, and the trace of a run of it."""
+    file, spec, path = recorded
+    told = WhatIfIndex(Trace.open(path)).predict((f"{field}={value}",))
+    changed = tmp_path / "changed.msgpack"
+    run_bench(str(file), spec=spec | {field: value}, trace=changed)
+    return told, changed
+
+
 def most_wrong(told, path):
     """By how much a prediction is off, of the end and of all launches: the most."""
     real = [Trace.open(path).end_ns, *spans_of(path)]
@@ -187,10 +196,7 @@ def most_wrong(told, path):
 def test_no_sure_answer_is_wrong_where_another_order_may_come(
     recorded, program, field, value, tmp_path
 ):
-    file, spec, path = recorded(program)
-    told = WhatIfIndex(Trace.open(path)).predict((f"{field}={value}",))
-    changed = tmp_path / "changed.msgpack"
-    run_bench(str(file), spec=spec | {field: value}, trace=changed)
+    told, changed = told_and_run(recorded(program), field, value, tmp_path)
     assert most_wrong(told, changed) > 0.01  # these are those that the graph gets wrong
     assert not told.sure
     assert told.why
@@ -210,10 +216,7 @@ def test_no_sure_answer_is_wrong_where_another_order_may_come(
 def test_what_keeps_the_order_is_sure_and_right(
     recorded, program, field, value, tmp_path
 ):
-    file, spec, path = recorded(program)
-    told = WhatIfIndex(Trace.open(path)).predict((f"{field}={value}",))
-    changed = tmp_path / "changed.msgpack"
-    run_bench(str(file), spec=spec | {field: value}, trace=changed)
+    told, changed = told_and_run(recorded(program), field, value, tmp_path)
     assert told.sure, told.why
     assert most_wrong(told, changed) < 1e-3
 
