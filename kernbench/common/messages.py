@@ -45,7 +45,7 @@ one."""
 
 Wait: TypeAlias = tuple[str, str, float, float, int]
 """One wait as recorded: node id, reason, t0 and t1 in ns (t1 > t0), and the row of the
-op whose end ended it or ``NO_ROW``."""
+op that it waited behind, or ``NO_ROW``: there was none, or it had not ended yet."""
 
 OpenWait: TypeAlias = "tuple[str, str, float, float, MsgBase | None]"
 """A ``Wait`` while the run goes on: the op that ended it may not have a row yet, so the
@@ -113,7 +113,7 @@ class MsgBase(_Open):
     ) -> None:
         """Note that this message waited at ``node`` from t0 to t1, in ns.
 
-        ``holder`` is the message whose end ended the wait. Nothing is noted where
+        ``holder`` is the message that it waited behind. Nothing is noted where
         nothing was waited for.
         """
         if t1 > t0:

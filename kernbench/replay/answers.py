@@ -154,7 +154,7 @@ class OpDetails:
         if self.dependencies:
             lines.append(f"after   op {', '.join(f'{d:,}' for d in self.dependencies)}")
         for node, reason, t0, t1, holder in self.waits:
-            by = f", until op {holder:,} ended" if holder >= 0 else ""
+            by = f", behind op {holder:,}" if holder >= 0 else ""
             lines.append(f"waited  {t1 - t0:.3f} ns for {reason} at {node}{by}")
         for text in self.texts:
             lines += wrapped(f"said    {text.site}: {text.said}", width, 8)

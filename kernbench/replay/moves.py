@@ -15,12 +15,15 @@ from typing import Annotated, Any
 import numpy as np
 
 from kernbench.common.arrays import Array, Ints
+from kernbench.common.messages import WAIT_REASONS
 from kernbench.errors import UsageError
 from kernbench.replay.expr import parse_count, parse_time
 from kernbench.replay.index import Index
 from kernbench.replay.parsing import NoArguments, Reader, one_of
+from kernbench.replay.program_order import HELD
 from kernbench.replay.query import FOCUS_LEVELS, Session, Stop
 
+_HELD = WAIT_REASONS[HELD]
 _PE = FOCUS_LEVELS.index("pe")
 _MACHINE = FOCUS_LEVELS.index("machine")
 _JUMPS = 1000
@@ -187,15 +190,8 @@ def to_cause(index: Index, session: Session, args: NoArguments, known: None) -> 
     """To the op which this one waited for last, if only the stage before it in its
     tile.
     """
-    op = index.ops.checked(session.cursor)
-    trace = index.trace
-    holders = trace.position[trace.deps(index.ops.row_of(op))]
-    before, _ = stages_beside(index, op)
-    found = np.append(holders, before).astype(np.int64)
-    if not len(found):
-        return session
-    latest = index.ops.ends(found).argmax()
-    return jump(index, session, int(found[latest]))
+    cause = cause_of(index, index.ops.checked(session.cursor))
+    return session if cause is None else jump(index, session, cause)
 
 
 def to_effect(
@@ -358,6 +354,25 @@ def _stages_of_tile(index: Index, op: int) -> Ints:
     if composite is None or tile is None:
         return itself
     return composite.ops_of(tile)
+
+
+def cause_of(index: Index, op: int) -> int | None:
+    """What an op waited for last, if only the stage before it in its tile."""
+    trace = index.trace
+    known = trace.position[trace.deps(index.ops.row_of(op))]
+    before, _ = stages_beside(index, op)
+    found = np.append(known, before).astype(np.int64)
+    until = index.ops.ends(found)
+    for _, reason, _, t1, holder in index.ops.waits(op):
+        if holder < 0 or holder in found:
+            continue
+        # What was held in program order waited until the other began, which may have
+        # ended later. Others that are not known as causes only shared a server: they
+        # count where nothing else does.
+        if reason == _HELD or not len(found):
+            found = np.append(found, holder)
+            until = np.append(until, t1)
+    return int(found[until.argmax()]) if len(found) else None
 
 
 def stages_beside(index: Index, op: int) -> tuple[Ints, Ints]:

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.arrays import Array, Ints
-from kernbench.common.messages import NO_CMD
+from kernbench.common.exact_time import SAME_NS
+from kernbench.common.messages import NO_CMD, WAIT_REASONS, Wait
 from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.errors import UsageError
 from kernbench.replay.answers import Info, OpDetails, OpRow, Source
+from kernbench.replay.program_order import HELD, ProgramOrder, longest_hold
 from kernbench.replay.query import FOCUS_LEVELS
 from kernbench.replay.time.op_classes import CLASS_LETTERS
 from kernbench.replay.time.op_index import OpIndex
@@ -29,6 +31,7 @@ from kernbench.trace.rows import Command as Call
 
 _MACHINE = FOCUS_LEVELS.index("machine")
 _NO_SITE = -1
+_NO_OP = -1
 _IN_FLIGHT_KEPT = 256
 """Ops of which those in service are kept: each picture of one asks several times."""
 
@@ -327,14 +330,42 @@ class OpFacts:
             slot=int(self._trace.op_columns.slot[row]),
             params=record.params,
             dependencies=tuple(record.dependency_ids),
-            waits=tuple(self._wait_of(wait) for wait in self._trace.waits_of(row)),
+            waits=self.waits(op),
         )
 
-    def _wait_of(self, wait: Any) -> tuple[str, str, float, float, int]:
-        """A wait with the position of the op that ended it, -1 where none did."""
-        node, reason, t0, t1, holder = wait[:5]
-        position = int(self._trace.position[holder]) if holder >= 0 else -1
-        return node, reason, t0, t1, position
+    def waits(self, op: int) -> tuple[Wait, ...]:
+        """What an op waited for; the holder is a position, -1 where it is unknown."""
+        found = []
+        for node, reason, t0, t1, holder in self._trace.waits_of(self.row_of(op)):
+            behind = int(self._trace.position[holder]) if holder >= 0 else _NO_OP
+            if holder < 0 and reason == WAIT_REASONS[HELD]:
+                behind = self._held_behind(op, t1)
+            found.append((node, reason, t0, t1, behind))
+        return tuple(found)
+
+    def _held_behind(self, op: int, until: float) -> int:
+        """Behind which op one was held in program order, up to a time (ns).
+
+        Of those that begin in the time before: a trace does not name one that ended
+        later than the op it held.
+        """
+        trace = self._trace
+        log = trace.commands
+        since = self.started_before(until - self._longest_hold - SAME_NS)
+        begun = np.arange(since, self.started_before(until + SAME_NS))
+        near = np.append(begun[begun != op], op)
+        calls = self.calls(near)
+        mine = (calls >= 0) & (log.launch[calls] >= 0)
+        for column in (log.pe, log.launch):
+            mine &= column[calls] == column[calls[-1]]
+        rows = trace.order[near[mine]].astype(np.int64)
+        order = ProgramOrder(trace, rows, calls[mine])
+        (holder,) = order.holders(np.array([self.row_of(op)]), np.array([until]))
+        return int(trace.position[holder]) if holder >= 0 else _NO_OP
+
+    @cached_property
+    def _longest_hold(self) -> float:
+        return longest_hold(self._trace)
 
     def source(self, op: int) -> Source:
         """The kernel line that issued an op, and its file."""

@@ -299,7 +299,7 @@ class WaitColumns:
     t0: Annotated[F8, StoredAs("f8", "since when", "ns")]
     t1: Annotated[F8, StoredAs("f8", "until when", "ns")]
     holder: Annotated[
-        I8, StoredAs("u4", "op whose end ended it; -1: none", joins="ops")
+        I8, StoredAs("u4", "op it waited behind; -1: none, or unknown", joins="ops")
     ]
 
 

@@ -115,9 +115,9 @@ def hop_columns(trace: Trace) -> Hops:
     )
 
 
-def named(trace: Trace, prefix: str) -> Bools:
-    """By row whether the op's name begins with ``prefix``."""
-    names = trace.op_columns.name[:]
+def named(trace: Trace, prefix: str, rows: Ints | slice = slice(None)) -> Bools:
+    """By row whether the op's name begins with ``prefix``; of all rows, or of some."""
+    names = trace.op_columns.name[rows]
     used = np.flatnonzero(np.bincount(names)).tolist()
     wanted = [name for name in used if trace.strings[name].startswith(prefix)]
     return np.isin(names, wanted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernbench.common.exact_time import cycles_ns
+from kernbench.common.exact_time import TICK_NS, cycles_ns
 
 _MOST = 1e12
 
@@ -31,3 +31,8 @@ def issue_ns(spec: Any) -> float:
     """How long PE_CPU takes to issue a call, ns."""
     clock_ghz = spec_number(spec, "pe.clock_ghz") or 1.0
     return cycles_ns(spec_number(spec, "pe.cpu.issue_cycles"), clock_ghz)
+
+
+def cycle_ns(spec: Any) -> float:
+    """How long an op is held at least behind one that it conflicts with, ns."""
+    return max(TICK_NS, cycles_ns(1, spec_number(spec, "pe.clock_ghz") or 1.0))

@@ -107,7 +107,7 @@ def _recorded(details: OpDetails) -> list[tuple[str, str]]:
         ("call", f"#{details.cmd} {call} {site}"),
     ]
     for node, reason, t0, t1, holder in details.waits:
-        by = f" until op {holder:,} ended" if holder >= 0 else ""
+        by = f" behind op {holder:,}" if holder >= 0 else ""
         facts.append(("waited", f"{time_text(t1 - t0)} for {reason} at {node}{by}"))
     if details.dependencies:
         after = ", ".join(f"{op:,}" for op in details.dependencies)

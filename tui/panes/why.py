@@ -49,12 +49,15 @@ def why(causes: Causes | None, axis: Axis) -> tuple[Line, Line]:
         waited = duration_text(causes.waited)
         before = [(f" waited {waited} ", "bold"), (f"for {what}", "")]
         if cause is not None:
-            before += [(f", behind {cause.name}", ""), (_place(cause), "dim")]
+            how = ", behind" if causes.behind else "; came after"
+            before += [(f"{how} {cause.name}", ""), (_place(cause), "dim")]
     elif cause is not None:
         gap = causes.t0 - cause.t1
         when = "at once after"
         if gap >= _SMALL_NS:
             when = f"{duration_text(gap)} after"
+        elif gap <= -_SMALL_NS:
+            when = "beside"
         before = [(f" began {when} ", "bold"), (cause.name, ""), (_place(cause), "dim")]
     else:
         before = [(" waited for nothing", "dim")]

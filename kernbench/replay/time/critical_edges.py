@@ -19,6 +19,11 @@ import numpy as np
 from kernbench.common.arrays import Array, Floats, Ints
 from kernbench.common.exact_time import SAME_NS, exact_times
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
+from kernbench.replay.program_order import (
+    program_order,
+    sent_bytes_per_ns,
+    unnamed_holds,
+)
 from kernbench.replay.time.host_order import host_order
 from kernbench.replay.time.moments import Moments
 from kernbench.replay.time.op_classes import CLASSES
@@ -267,7 +272,7 @@ class EdgeFinder:
         ended = Edges(rows, effect, returns - ends, OPERAND)
 
         early = returns < ends - SAME_NS
-        rate = spec_number(self._trace.spec, "pe.dma.to_router_bw_gbs") or np.inf
+        rate = sent_bytes_per_ns(self._trace.spec)
         sent = rows[early]
         bytes_left = ops.t_start[sent] + exact_times(ops.nbytes[sent] / rate)
         left = Edges(
@@ -300,9 +305,10 @@ class EdgeFinder:
         log = self._trace.commands
         waits = self._trace.waits
         moments = self._moments
-        some = np.flatnonzero((waits.row[:] >= 0) & (waits.holder[:] >= 0))
+        holders = self._holders()
+        some = np.flatnonzero((waits.row[:] >= 0) & (holders >= 0))
         row = waits.row[some]
-        holder = waits.holder[some]
+        holder = holders[some]
         until = waits.t1[some]
         what = FIRST_REASON + waits.reason[some].astype(np.int64)
         ended = ops.t_end[holder] <= until + SAME_NS
@@ -323,6 +329,17 @@ class EdgeFinder:
             what=what[held],
         )
         return starts, returns
+
+    def _holders(self) -> Ints:
+        """By wait the op that ended it, or that it was held behind; -1: unknown."""
+        waits = self._trace.waits
+        found = waits.holder[:].astype(np.int64)
+        unnamed = unnamed_holds(self._trace)
+        if len(unnamed):
+            row = waits.row[unnamed].astype(np.int64)
+            order = program_order(self._trace)
+            found[unnamed] = order.holders(row, waits.t1[unnamed])
+        return found
 
     def _served(self) -> tuple[Edges, ...]:
         """An op ends when it has been served; a composite, when its tiles have."""

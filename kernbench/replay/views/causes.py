@@ -9,7 +9,7 @@ import numpy as np
 
 from kernbench.common.progress import Progress
 from kernbench.replay.index import Index
-from kernbench.replay.moves import stages_beside
+from kernbench.replay.moves import cause_of, stages_beside
 
 _EFFECTS = 16
 """Ops that waited for one, of which the first to begin is looked for."""
@@ -35,7 +35,8 @@ class Causes:
     """What an op waited for and what waited for it; None: no op.
 
     ``reason`` is what it waited longest for, for ``waited`` ns, at ``node``; empty
-    where it waited for nothing.
+    where it waited for nothing. ``cause`` is what it waited for last, and ``behind``
+    says that the longest wait was for that.
     """
 
     op: int
@@ -43,6 +44,7 @@ class Causes:
     reason: str
     waited: float
     node: str
+    behind: bool
     cause: Linked | None
     effect: Linked | None
 
@@ -50,33 +52,36 @@ class Causes:
 def causes_of(index: Index, op: int | None, progress: Progress) -> Causes:
     """The causes of the op at a position; of none before the first."""
     if op is None or op < 0:
-        return Causes(-1, 0.0, "", 0.0, "", None, None)
+        return Causes(-1, 0.0, "", 0.0, "", False, None, None)
     trace = index.trace
     row = index.ops.row_of(op)
-    before, after = stages_beside(index, op)
-    holders = np.append(trace.position[trace.deps(row)], before).astype(np.int64)
-    cause = None
-    if len(holders):
-        cause = int(holders[index.ops.ends(holders).argmax()])
+    cause = cause_of(index, op)
     reason = ""
     node = ""
     waited = 0.0
-    for where, why, t0, t1, holder in trace.waits_of(row):
+    behind = False
+    for where, why, t0, t1, holder in index.ops.waits(op):
         if t1 - t0 > max(waited, _LEAST_NS):
             waited = t1 - t0
             reason = why
             node = where
-            if holder >= 0 and cause is None:
-                cause = int(trace.position[holder])
+            behind = holder >= 0 and holder == cause
     waiting = trace.effects(row, progress)
+    _, after = stages_beside(index, op)
     some = np.array([*islice(waiting, _EFFECTS)], np.int64)
     waiters = np.append(trace.position[some], after).astype(np.int64)
     effect = None
     if len(waiters):
         effect = int(waiters[index.ops.starts(waiters).argmin()])
-    start = index.ops.time(op)
     return Causes(
-        op, start, reason, waited, node, _linked(index, cause), _linked(index, effect)
+        op=op,
+        t0=index.ops.time(op),
+        reason=reason,
+        waited=waited,
+        node=node,
+        behind=behind,
+        cause=_linked(index, cause),
+        effect=_linked(index, effect),
     )
 
 

@@ -17,6 +17,12 @@ from kernbench.common.arrays import Array, Bools, Floats, Ints
 from kernbench.common.exact_time import SAME_NS
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
 from kernbench.common.progress import Progress, computed_beside, stage
+from kernbench.replay.program_order import (
+    HELD,
+    ProgramOrder,
+    program_order,
+    unnamed_holds,
+)
 from kernbench.replay.time.critical_edges import slots_at
 from kernbench.replay.time.host_order import host_order
 from kernbench.replay.time.moments import Moments
@@ -24,7 +30,6 @@ from kernbench.replay.whatif import weights
 from kernbench.replay.whatif.launch_ways import launch_ways
 from kernbench.replay.whatif.machine import Machine, Ways
 from kernbench.replay.whatif.moves import Moves, moves_of
-from kernbench.replay.whatif.program_order import ProgramOrder
 from kernbench.replay.whatif.servers import Ramp, Ramps, carried
 from kernbench.replay.whatif.services import Services, services_of
 from kernbench.replay.whatif.weights import IN_CLOSED_ROW, IN_OPEN_ROW, Weights
@@ -34,7 +39,6 @@ from kernbench.trace.hops import integers, kernel_lines, named, tile_columns
 from kernbench.trace.spec_values import spec_number
 
 _NONE = -1
-_HELD = WAIT_REASONS.index("operand")
 _ARRIVED = WAIT_REASONS.index("arrival")
 _IN_MEMORY = WAIT_REASONS.index("hbm_channel")
 _PLAIN = 0
@@ -518,7 +522,7 @@ class _Builder:
         waits = self._trace.waits
         moments = self._moments
         reason = waits.reason[:]
-        known = (reason == _HELD) | (reason == _ARRIVED)
+        known = (reason == HELD) | (reason == _ARRIVED)
         known &= (waits.row[:] >= 0) & (waits.holder[:] >= 0)
         some = np.flatnonzero(known)
         some = some[self._composite[waits.row[some]] < 0]
@@ -551,12 +555,10 @@ class _Builder:
     def _held_by_unnamed(self) -> None:
         """What was held by one that ended later, which a trace does not name."""
         waits = self._trace.waits
-        self._program_order = ProgramOrder(self._trace)
-        is_held = (waits.reason[:] == _HELD) & (waits.row[:] >= 0)
-        some = np.flatnonzero(is_held & (waits.holder[:] < 0))
-        some = some[self._composite[waits.row[some]] < 0]
+        self._program_order = program_order(self._trace)
+        some = unnamed_holds(self._trace)
         row = waits.row[some].astype(np.int64)
-        holder = self._program_order.holders(row, waits.t1[some], self._machine)
+        holder = self._program_order.holders(row, waits.t1[some])
         known = holder >= 0
         self._held_by_none = not known.all()
         self._held(holder[known], row[known], waits.node[some[known]])

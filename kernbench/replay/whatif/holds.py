@@ -47,7 +47,8 @@ class Holds:
 
     def _started(self, times: Floats, machine: Machine) -> _Started:
         start = times[self._start]
-        since = self._order.started(start, machine)
+        speed = machine.spec.pe.dma.to_router_bw_gbs
+        since = self._order.started(start, speed)
         return _Started(since, np.minimum(start, times[self._return]))
 
     def held(self, times: Floats, machine: Machine) -> float:

@@ -383,7 +383,7 @@ _WAITS = Table(
         **_PLACE,
         "reason": About("what for"),
         **_INTERVAL,
-        "holder": About("op whose end ended it; null: none"),
+        "holder": About("op it waited behind; null: none, or unknown"),
         "cmd": About("call that caused it"),
     },
     _wait_table,

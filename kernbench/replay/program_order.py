@@ -6,61 +6,90 @@ same bytes, if one of the two writes them (docs/machine.md, "Program order").
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from kernbench.common.arrays import Floats, Ints
-from kernbench.common.exact_time import SAME_NS
-from kernbench.common.messages import Region
+from kernbench.common.exact_time import SAME_NS, exact_times
+from kernbench.common.messages import WAIT_REASONS, Region
 from kernbench.common.rows import share_a_byte
-from kernbench.replay.whatif import weights
-from kernbench.replay.whatif.machine import Machine
 from kernbench.sim_engine.accesses import Regions, regions
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
-from kernbench.trace.hops import named, tile_columns
+from kernbench.trace.hops import named, tile_composites
+from kernbench.trace.spec_values import cycle_ns, spec_number
 
+HELD = WAIT_REASONS.index("operand")
 _NONE = -1
+_SEND = "ipcq_copy"
+
+
+def program_order(trace: Trace) -> ProgramOrder:
+    """All ops of all kernels in program order; tiles are their composite's."""
+    log = trace.commands
+    call = Groups(log.cmd[:]).first(trace.op_columns.cmd[:])
+    is_mine = (call >= 0) & (tile_composites(trace) < 0)
+    is_mine[is_mine] = log.launch[call[is_mine]] >= 0
+    rows = np.flatnonzero(is_mine)
+    return ProgramOrder(trace, rows, call[rows])
+
+
+def unnamed_holds(trace: Trace) -> Ints:
+    """The rows of ``trace.waits`` in which an op was held behind one that ended later:
+    a trace does not name it.
+    """
+    waits = trace.waits
+    is_held = (waits.reason[:] == HELD) & (waits.row[:] >= 0)
+    some = np.flatnonzero(is_held & (waits.holder[:] < 0))
+    return some[tile_composites(trace)[waits.row[some]] < 0]
+
+
+def longest_hold(trace: Trace) -> float:
+    """How long after its record begins an op can hold another at most, ns."""
+    spec = trace.spec
+    nbytes = trace.op_columns.nbytes[np.flatnonzero(named(trace, _SEND))]
+    sent = exact_times(nbytes / sent_bytes_per_ns(spec)).max(initial=0.0)
+    return float(sent) + cycle_ns(spec)
+
+
+def sent_bytes_per_ns(spec: Any) -> float:
+    """How fast a send reads what it sends, on the machine of a trace's spec."""
+    return spec_number(spec, "pe.dma.to_router_bw_gbs") or np.inf
 
 
 class ProgramOrder:
-    """The ops of all kernels, one kernel after the other; tiles are their composite's.
+    """Some ops that kernels have issued, one kernel after the other.
 
     ``rows`` are their rows of the log, ``calls`` those of their calls, ``kernel`` says
     by op which kernel issued it. Places are those in this order.
     """
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, rows: Ints, calls: Ints) -> None:
         self._trace = trace
         log = trace.commands
-        ops = trace.op_columns
-        call = Groups(log.cmd[:]).first(ops.cmd[:])
-        composite, _ = tile_columns(trace)
-        is_mine = (call >= 0) & (composite < 0)
-        is_mine[is_mine] = log.launch[call[is_mine]] >= 0
-        rows = np.flatnonzero(is_mine)
-        mine = call[rows]
-        order = np.lexsort((log.cmd[mine], log.launch[mine], log.pe[mine]))
+        order = np.lexsort((log.cmd[calls], log.launch[calls], log.pe[calls]))
         self.rows: Ints = rows[order]
-        self.calls: Ints = mine[order]
+        self.calls: Ints = calls[order]
         pe = log.pe[self.calls].astype(np.int64)
         launch = log.launch[self.calls].astype(np.int64)
         begins = np.diff(pe, prepend=_NONE) != 0
         begins |= np.diff(launch, prepend=_NONE) != 0
         self.kernel: Ints = np.cumsum(begins) - 1
-        self._sends = np.flatnonzero(named(trace, "ipcq_copy")[self.rows])
-        self._sent = ops.nbytes[self.rows[self._sends]].astype(np.int64)
+        self._sends = np.flatnonzero(named(trace, _SEND, self.rows))
+        self._sent = trace.op_columns.nbytes[self.rows[self._sends]].astype(np.int64)
         self._known: dict[int, Regions] = {}
 
-    def started(self, starts: Floats, machine: Machine) -> Floats:
+    def started(self, starts: Floats, bytes_per_ns: float) -> Floats:
         """When each op counts as started, ns, if its record begins at ``starts``.
 
-        A send has started when all that it sends has been read.
+        A send has started when all that it sends has been read, at that speed.
         """
         found = starts.copy()
-        found[self._sends] += weights.sent(machine, self._sent)
+        found[self._sends] += exact_times(self._sent / bytes_per_ns)
         return found
 
-    def holders(self, rows: Ints, until: Floats, machine: Machine) -> Ints:
+    def holders(self, rows: Ints, until: Floats) -> Ints:
         """Behind which op each of some was held up to a time (ns): rows; -1: unknown.
 
         It is the last one before it in program order that has started a cycle before
@@ -69,15 +98,14 @@ class ProgramOrder:
         found = np.full(len(rows), _NONE)
         if not len(rows):
             return found
+        spec = self._trace.spec
         starts = self._trace.op_columns.t_start[self.rows]
-        free = self.started(starts, machine) + machine.cycle_ns
-        span = float(max(free.max(), until.max())) + 1.0
+        free = self.started(starts, sent_bytes_per_ns(spec)) + cycle_ns(spec)
+        span = float(max(free.max(initial=0.0), until.max())) + 1.0
         at = self.kernel * span + free
         order = np.argsort(at, kind="stable")
         at = at[order]
-        place_of_row = np.full(len(self._trace.order), _NONE)
-        place_of_row[self.rows] = np.arange(len(self.rows))
-        places = place_of_row[rows]
+        places = Groups(self.rows).first(rows)
         wanted = self.kernel[places] * span + until
         lows = np.searchsorted(at, wanted - SAME_NS)
         highs = np.searchsorted(at, wanted + SAME_NS, side="right")
