@@ -190,7 +190,9 @@ def to_cause(index: Index, session: Session, args: NoArguments, known: None) -> 
     """To the op which this one waited for last, if only the stage before it in its
     tile.
     """
-    cause = cause_of(index, index.ops.checked(session.cursor))
+    op = index.ops.checked(session.cursor)
+    before, _ = stages_beside(index, op)
+    cause = cause_of(index, op, before)
     return session if cause is None else jump(index, session, cause)
 
 
@@ -356,11 +358,10 @@ def _stages_of_tile(index: Index, op: int) -> Ints:
     return composite.ops_of(tile)
 
 
-def cause_of(index: Index, op: int) -> int | None:
-    """What an op waited for last, if only the stage before it in its tile."""
+def cause_of(index: Index, op: int, before: Ints) -> int | None:
+    """What an op waited for last, if only the stage ``before`` it in its tile."""
     trace = index.trace
     known = trace.position[trace.deps(index.ops.row_of(op))]
-    before, _ = stages_beside(index, op)
     found = np.append(known, before).astype(np.int64)
     until = index.ops.ends(found)
     for _, reason, _, t1, holder in index.ops.waits(op):

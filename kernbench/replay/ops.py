@@ -32,8 +32,10 @@ from kernbench.trace.rows import Command as Call
 _MACHINE = FOCUS_LEVELS.index("machine")
 _NO_SITE = -1
 _NO_OP = -1
-_IN_FLIGHT_KEPT = 256
-"""Ops of which those in service are kept: each picture of one asks several times."""
+_KEPT = 256
+"""Ops of which the call and those in service are kept: each picture of one asks several
+times.
+"""
 
 
 class OpFacts:
@@ -41,14 +43,15 @@ class OpFacts:
 
     ``prepare`` makes what is needed for that. What is kept later are the last group of
     each level of focus, which moves ask for, so only the thread that moves; and what
-    was in flight at the last ops, in a cache with a lock of its own.
+    was in flight at the last ops, and their calls, in caches with locks of their own.
     """
 
     def __init__(self, trace: Trace, op_index: OpIndex) -> None:
         self._trace = trace
         self._op_index = op_index
         self._groups: dict[int, tuple[Array, Array]] = {}
-        self._in_flight = lru_cache(_IN_FLIGHT_KEPT)(self._find_in_flight)
+        self._in_flight = lru_cache(_KEPT)(self._find_in_flight)
+        self._call = lru_cache(_KEPT)(self._find_call)
 
     def __len__(self) -> int:
         return len(self._trace.order)
@@ -259,6 +262,9 @@ class OpFacts:
 
     def call(self, op: int) -> Call:
         """The tl call that issued an op; one of no line if it was not recorded."""
+        return self._call(op)
+
+    def _find_call(self, op: int) -> Call:
         cmd = int(self._trace.op_columns.cmd[self._trace.order[op]])
         known = self._trace.command(cmd)
         if known is not None:

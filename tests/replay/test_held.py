@@ -8,7 +8,6 @@ import pytest
 
 from kernbench.common.progress import no_progress
 from kernbench.replay import ReplaySession
-from kernbench.replay.moves import cause_of
 from kernbench.replay.views.causes import causes_of
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
@@ -59,7 +58,8 @@ def test_what_held_an_op_is_its_cause(held):
     assert store.t_end < load.t_end
     (hold, *_) = held.details(7).waits
     assert (hold[1], hold[4]) == ("operand", 6)
-    assert cause_of(held.index, 7) == 6
+    held.goto(7)
+    assert held.to_cause() == 6
     assert causes_of(held.index, 7, no_progress).cause.op == 6
 
 

@@ -144,6 +144,8 @@ def _wrapped(value: str, room: int) -> list[str]:
     if len(head) > room and "." in head[:room]:
         whole = head[:room].rindex(".") + 1
         return [value[:whole], *wrap(value[whole:], room)]
+    if len(value) <= room and value.isprintable() and value == value.strip():
+        return [value]  # as nearly all are: wrapping takes long to say so
     return wrap(value, room)
 
 

@@ -55,7 +55,8 @@ def causes_of(index: Index, op: int | None, progress: Progress) -> Causes:
         return Causes(-1, 0.0, "", 0.0, "", False, None, None)
     trace = index.trace
     row = index.ops.row_of(op)
-    cause = cause_of(index, op)
+    before, after = stages_beside(index, op)
+    cause = cause_of(index, op, before)
     reason = ""
     node = ""
     waited = 0.0
@@ -67,7 +68,6 @@ def causes_of(index: Index, op: int | None, progress: Progress) -> Causes:
             node = where
             behind = holder >= 0 and holder == cause
     waiting = trace.effects(row, progress)
-    _, after = stages_beside(index, op)
     some = np.array([*islice(waiting, _EFFECTS)], np.int64)
     waiters = np.append(trace.position[some], after).astype(np.int64)
     effect = None
