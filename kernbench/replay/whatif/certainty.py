@@ -33,6 +33,10 @@ another otherwise, may cost for a prediction to be sure."""
 CROWDED_SHARE = 0.01
 """Of the same: by how much more than a server can do one may be asked for in all."""
 
+ALONE_SHARE = 0.01
+"""Of what transactions take: by how much the formulas of a graph may be off, on average
+of those of the host or of the DMAs."""
+
 _CREDIT = WAIT_REASONS.index("credit")
 _CREDIT_SHARE = 0.02
 

@@ -101,7 +101,7 @@ def known_of(trace: Trace, machine: Machine, moves: Moves) -> Known | None:
     It does not if memories are at work of which this knows nothing, or components of
     somebody's own, or if the trace does not say what was moved.
     """
-    finder = _Finder(trace, machine, moves)
+    finder = MoveFinder(trace, machine, moves)
     sent = []
     for move in np.argsort(moves.t0, kind="stable").tolist():
         one = finder.sent(move)
@@ -129,7 +129,7 @@ def turns_of(trace: Trace) -> Ints:
     return np.asarray(turn.reshape(-1), np.int64)
 
 
-class _Finder:
+class MoveFinder:
     """Finds what moves send, one by one."""
 
     def __init__(self, trace: Trace, machine: Machine, moves: Moves) -> None:
@@ -147,6 +147,10 @@ class _Finder:
         self._first_link: Floats = np.minimum(machine.speed_at(moves.path, 0), rate)
         self._slowest: Floats = np.minimum(machine.slowest[moves.path], rate)
         self._hops = lru_cache(maxsize=None)(self._hops_of)
+
+    def forget(self) -> None:
+        """Look for the moves of an op anew: each that is found is left out then."""
+        self._pieces_of.clear()
 
     def sent(self, move: int) -> Sent | None:
         """What a move sends; None if that is not known."""

@@ -24,6 +24,7 @@ from kernbench.common.progress import (
 )
 from kernbench.errors import RefusedError
 from kernbench.replay.time.mapped_logs import map_logs
+from kernbench.replay.whatif.alone import MovesAlone
 from kernbench.replay.whatif.answers import (
     CausalProfile,
     Gain,
@@ -33,6 +34,7 @@ from kernbench.replay.whatif.answers import (
 )
 from kernbench.replay.whatif.bounds import longest_path
 from kernbench.replay.whatif.certainty import (
+    ALONE_SHARE,
     CROWDED_SHARE,
     LEAST_SHARE,
     Engines,
@@ -109,6 +111,11 @@ _TURNED_OTHERWISE = (
     "turn at other times"
 )
 
+_OTHER_ROWS = (
+    "transactions would open rows of HBM, or fill some of its channels, at another "
+    "pace than is known; sent alone they are off by {share:.1%}"
+)
+
 _CREDITS = (
     "messages waited for free slots of a ring, and others may wait for others then"
 )
@@ -182,6 +189,7 @@ class WhatIfIndex:
         self._known: _Known | None = None
         self._slack: Floats | None = None
         self._turns: Turns | None = None
+        self._alone: MovesAlone | None = None
         self._built: dict[_Fields, LinkTimes | None] = {}
 
     def predict(
@@ -455,6 +463,10 @@ class WhatIfIndex:
         queues = known.queues
         overtaken = queues.overtaken(times, weight)
         by_node = times[known.batches.place]
+        if _has_other_moves(known, machine):
+            off = self._moves_alone(known).off(machine)
+            if off > ALONE_SHARE:
+                return overtaken, _OTHER_ROWS.format(share=off)
         if np.array_equal(by_node, known.graph.times):
             return overtaken, ""
         if known.has_credits:
@@ -482,6 +494,11 @@ class WhatIfIndex:
         if crowding(known.graph, now, by_node) > CROWDED_SHARE * span:
             return overtaken, _CROWDED
         return overtaken, ""
+
+    def _moves_alone(self, known: _Known) -> MovesAlone:
+        if self._alone is None:
+            self._alone = MovesAlone(self._trace, known.machine, known.graph.moves)
+        return self._alone
 
     def _launches(self, known: _Known, times: Floats) -> tuple[LaunchChange, ...]:
         """How long each launch takes, in the order of their numbers."""
@@ -568,6 +585,12 @@ class WhatIfIndex:
 
 
 _NO_PROOF = "no re-run can make one line of a kernel faster"
+
+
+def _has_other_moves(known: _Known, machine: Machine) -> bool:
+    """Whether anything may move at another pace on a machine: HBM, or a link."""
+    same_hbm = machine.spec.cube.hbm == known.spec.cube.hbm
+    return machine.links is not known.links or not same_hbm
 
 
 def _refuse_parts(trace: Trace) -> None:

@@ -134,6 +134,43 @@ def run(torch):
 '''
 )
 
+STRIDED = (
+    HEAD
+    + '''
+def kernel(x, y, tl):
+    """Each burst opens rows: how soon one may follow the other is what takes time."""
+    for _ in range(3):
+        tl.load(x[:, 16:32])
+        tl.load(x[::2, 0:8])
+    tl.store(y[:, 16:32], tl.load(x[:, 16:32]))
+
+
+@bench(name="strided", description="")
+def run(torch):
+    one = DPPolicy(num_cubes=1, num_pes=1)
+    x = torch.tensor(torch.rng.standard_normal((64, 2048)), "f32", one, name="x")
+    torch.launch("kernel", kernel, x, torch.zeros((64, 2048), "f32", one, name="y"))
+'''
+)
+
+TWO_ROWS = (
+    HEAD
+    + """
+def kernel(x, y, tl):
+    tl.store(y, tl.load(x) * 2)
+
+
+@bench(name="rows", description="")
+def run(torch):
+    one = DPPolicy(num_cubes=1, num_pes=1)
+    data = np.ones(3000)
+    x = torch.tensor(data, "f32", one, name="x")
+    y = torch.tensor(data, "f32", one, name="y")
+    torch.launch("kernel", kernel, x, y)
+"""
+)
+"""The host writes 12,000 bytes behind others: in part into rows that are open."""
+
 PROGRAMS = {
     "engine": (ENGINE_IN_TURNS, ONE_CUBE),
     "uneven": (UNEVEN, TWO_SIPS),
@@ -141,6 +178,8 @@ PROGRAMS = {
     "held": (HELD.replace("COUNT", "30"), ONE_CUBE),
     "not held": (HELD.replace("COUNT", "50"), ONE_CUBE),
     "source": (SOURCE_OF_A_SEND, ONE_CUBE),
+    "strided": (STRIDED, ONE_CUBE),
+    "rows": (TWO_ROWS, ONE_CUBE),
 }
 
 
@@ -217,6 +256,35 @@ def test_what_keeps_the_order_is_sure_and_right(
     recorded, program, field, value, tmp_path
 ):
     told, changed = told_and_run(recorded(program), field, value, tmp_path)
+    assert told.sure, told.why
+    assert most_wrong(told, changed) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("program", "field", "value"),
+    [
+        ("strided", "cube.hbm.tfaw_ns", 15.0),
+        ("strided", "cube.hbm.tfaw_ns", 90.0),
+        ("strided", "cube.hbm.tras_ns", 340.0),
+        ("strided", "cube.hbm.trfc_ns", 780.0),
+        ("strided", "cube.hbm.channel_bw_gbs", 16.0),
+        ("strided", "pe.dma.to_router_bw_gbs", 128.0),
+        ("rows", "cube.hbm.trp_ns", 140.0),
+    ],
+)
+def test_no_sure_answer_is_wrong_where_rows_of_hbm_set_the_pace(
+    recorded, program, field, value, tmp_path
+):
+    told, changed = told_and_run(recorded(program), field, value, tmp_path)
+    assert most_wrong(told, changed) > 0.01  # these are those that formulas get wrong
+    assert not told.sure
+    assert "open rows of HBM" in told.why
+
+
+def test_strided_transfers_are_no_reason_to_doubt_what_moves_them_as_a_whole(
+    recorded, tmp_path
+):
+    told, changed = told_and_run(recorded("strided"), "pe.clock_ghz", 0.25, tmp_path)
     assert told.sure, told.why
     assert most_wrong(told, changed) < 1e-3
 
