@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Ints
+from kernbench.common.exact_time import SAME_NS
 from kernbench.common.progress import Progress, computed_beside
 from kernbench.replay.races.calls import NEVER, Calls, named
 from kernbench.trace import Trace
@@ -24,6 +25,9 @@ _RANK_TENSOR = re.compile(r"rank\d+\.")
 _CALLS_OF_RANKS = ("barrier", "launch all_reduce")
 _BENCH = -1
 """The stream of the bench itself, which is before and after all ranks."""
+
+_SIPS = 1 << 20
+"""More than a machine has."""
 
 _EVERY = 1 << 10
 """Receives between two calls of progress; one takes some us."""
@@ -189,7 +193,9 @@ class _HostCall(NamedTuple):
     """The call of a launch, or of a barrier (``launch`` is -1), that returned.
 
     ``row`` is that in ``trace.commands``. Calls of a ``stream`` follow each other:
-    those of the bench itself, or of the rank of a SIP.
+    those of the bench itself, or of a rank. Of a rank a trace has the SIP that it calls
+    for. Calls for one SIP that are under way together are of several ranks; which of
+    these calls later is not known, and taken to be the one that was last.
     """
 
     row: int
@@ -206,6 +212,8 @@ def _host_calls(trace: Trace) -> list[_HostCall]:
     host = np.flatnonzero(log.launch[:] < 0)
     host = host[np.argsort(log.cmd[host], kind="stable")]
     ranks_from = _first_call_of_ranks(trace)
+    # by SIP: when the last call of each of its ranks has ended
+    under_way: dict[int, list[float]] = defaultdict(list)
     found = []
     launches = 0
     for row in host.tolist():
@@ -218,15 +226,32 @@ def _host_calls(trace: Trace) -> list[_HostCall]:
             continue
         stream = _BENCH
         if int(log.cmd[row]) >= ranks_from:
-            stream = int(trace.nodes.sip[int(log.pe[row])])
+            sip = int(trace.nodes.sip[int(log.pe[row])])
+            began, ended = float(log.t_issue[row]), float(log.t_resume[row])
+            stream = _stream_of(under_way[sip], sip, began, ended)
         found.append(_HostCall(row, launch, stream))
     return sorted(found)
+
+
+def _stream_of(under_way: list[float], sip: int, began: float, ended: float) -> int:
+    """The stream of a call for a SIP, by when the last call of each stream has ended,
+    ns; notes when this one has.
+    """
+    free = [at for at, until in enumerate(under_way) if until <= began + SAME_NS]
+    if free:
+        at = max(free, key=under_way.__getitem__)
+        under_way[at] = ended
+    else:
+        at = len(under_way)
+        under_way.append(ended)
+    return sip + at * _SIPS
 
 
 def _first_call_of_ranks(trace: Trace) -> int:
     """The number of the first call that only a rank makes; ``NEVER`` if there is none.
 
-    A rank makes tensors that are named after it, passes barriers and reduces.
+    A rank makes tensors that are named after it, passes barriers and reduces, and its
+    launches may overlap others'.
     """
     first = NEVER
     allocs = trace.alloc_columns
@@ -239,7 +264,25 @@ def _first_call_of_ranks(trace: Trace) -> int:
     of_ranks = host[named(trace, log.call[host], *_CALLS_OF_RANKS)]
     if len(of_ranks):
         first = min(first, int(log.cmd[of_ranks].min()))
-    return first
+    return min(first, _first_launch_beside_another(trace, host))
+
+
+def _first_launch_beside_another(trace: Trace, host: Ints) -> int:
+    """The number of the first of the calls of the ``host`` that is a launch and is
+    under way together with another; ``NEVER`` if there is none.
+    """
+    log = trace.commands
+    names = [trace.strings[name] for name in log.call[host].tolist()]
+    is_launch = np.array([name.startswith("launch ") for name in names], np.bool_)
+    launched = host[is_launch] if len(host) else host
+    launched = launched[np.argsort(log.cmd[launched], kind="stable")]
+    began = log.t_issue[launched]
+    ended = log.t_resume[launched]
+    behind = np.flatnonzero(began[1:] < np.maximum.accumulate(ended)[:-1] - SAME_NS)
+    if not len(behind):
+        return NEVER
+    beside = ended > began[behind[0] + 1] + SAME_NS
+    return int(log.cmd[launched[beside]].min())
 
 
 def _ends_by_launch(calls: Calls) -> dict[int, tuple[Ints, Ints]]:

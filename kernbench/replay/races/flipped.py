@@ -8,6 +8,7 @@ those of the recorded run, so what a kernel would do otherwise is not in it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -142,8 +143,9 @@ class _Behind:
     """Which accesses are in order behind one of some others.
 
     Of these it knows by PE the first call at which one is known to be done, and the
-    lanes in which they were served in turn. The others keep their order where they
-    share bytes, of which the whole span counts.
+    lanes in which they were served in turn. In the other lanes they keep their order
+    where they share bytes, and of what is sent all of the PE do; of bytes the whole
+    span counts.
     """
 
     def __init__(self, order: Order, touched: AccessColumns) -> None:
@@ -151,7 +153,8 @@ class _Behind:
         self._touched = touched
         self._done = np.full(order.table.shape[1], NEVER)
         self._lanes = set[int]()
-        self._spans = list[_Span]()
+        self._sent = list[_Span]()
+        self._spans = defaultdict[int, list[_Span]](list)
         self._is_all = False
 
     def add(self, accesses: Ints) -> None:
@@ -169,8 +172,10 @@ class _Behind:
             lane = int(order.lane[access])
             if lane >= 0 and order.in_turn[access]:
                 self._lanes.add(lane)
-            elif lane >= 0 or order.is_sent[access]:
-                self._spans.append(self._span(access))
+            if order.is_sent[access]:
+                self._sent.append(self._span(access))
+            elif lane >= 0 and not order.in_turn[access]:
+                self._spans[lane].append(self._span(access))
 
     def has(self, accesses: Ints) -> bool:
         """Whether one of these, which are later, is in order behind one it knows."""
@@ -181,7 +186,8 @@ class _Behind:
         pe = int(order.pe[access])
         if self._is_all or pe < 0 or int(order.lane[access]) in self._lanes:
             return True
-        if any(self._span(access).meets(span) for span in self._spans):
+        beside = [*self._sent, *self._spans[int(order.lane[access])]]
+        if any(self._span(access).meets(span) for span in beside):
             return True
         known = order.table[order.clock[access]].copy()
         known[pe] = order.number[access]

@@ -84,6 +84,17 @@ def test_a_race_is_tried_out_with_its_last_ops_too(proved):
     assert proof["detail"].startswith("y[0,0] 1 -> nan by ops ")
 
 
+def test_a_composite_beside_a_store_that_nobody_waits_for_is_flipped(proved):
+    """A composite is no DMA: nothing keeps it behind the store whose bytes it reads."""
+    (proof,) = proved(
+        "one = tl.full((16,), 1.0, 'f32')",
+        "if pe == 0: tl.store(x, one, wait=False)",
+        "if pe == 0: tl.composite('mul', a=tl.ref(x, (1, 16), 'f32'), b=2.0,"
+        " out_ptr=y, wait=True)",
+    )
+    assert (proof["kind"], proof["detail"]) == (HARMFUL, "y[0,0] 2 -> 0")
+
+
 @pytest.mark.slow
 def test_of_a_benign_race_it_is_said_how_many_pairs_were_tried(proved):
     (proof,) = proved(
@@ -161,3 +172,55 @@ def test_the_text_has_the_proof_below_the_ops_of_a_race(tmp_path, monkeypatch):
     assert done.stdout.splitlines()[-1].startswith(
         "  harmful: x[0,0] 2 -> 1 (re-run with op "
     )
+
+
+RANKS_ON_ONE_CUBE = """
+from kernbench.benches import bench
+from kernbench.runtime_api import DPPolicy
+
+MACHINE = {"system.sips.count": 2, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1}
+
+
+def put(x, y, tl):
+    if tl.program_id(0) == 0:
+        tl.store(y[0], tl.load(x[0]))
+
+
+def get(y, z, tl):
+    if tl.program_id(0) == 1:
+        tl.store(z[1], tl.load(y[0]))
+
+
+def worker(rank, torch, x, y, z, has_own):
+    if has_own:
+        torch.zeros((1, 4), "f32", DPPolicy(cube="row_wise", num_pes=1), name="w")
+    if rank == 0:
+        torch.launch("put", put, x, y)
+    else:
+        torch.launch("get", get, y, z)
+
+
+@bench(name="one_cube", description="", machine=lambda **_: MACHINE)
+def run(torch, has_own: bool = False):
+    torch.distributed.init_process_group(backend="ahbm")
+    two = DPPolicy(pe="row_wise", num_cubes=1, num_pes=2)
+    x = torch.tensor(torch.rng.standard_normal((2, 64)), "f32", two, name="x")
+    y = torch.zeros((2, 64), "f32", two, name="y")
+    z = torch.zeros((2, 64), "f32", two, name="z")
+    torch.multiprocessing.spawn(worker, (torch, x, y, z, has_own), 2)
+"""
+
+
+@pytest.mark.parametrize("has_own", [False, True])
+def test_launches_of_two_ranks_on_one_cube_race(tmp_path, has_own):
+    """A rank is no SIP. The proof is a re-run, in which the store is late."""
+    file = tmp_path / "one_cube.py"
+    file.write_text(RANKS_ON_ONE_CUBE)
+    trace = tmp_path / "t"
+    run_bench(str(file), trace=trace, params={"has_own": has_own})
+    words = ["trace", "hazards", str(trace), "--prove", "--json"]
+    done = CliRunner().invoke(main, words)
+    (row,) = json.loads(done.stdout)["rows"]
+    assert row["proof"]["kind"] == HARMFUL
+    assert row["proof"]["detail"].startswith("z[1,0] ")
+    assert row["proof"]["runs"] == 1
