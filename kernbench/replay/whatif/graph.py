@@ -712,7 +712,11 @@ class _Builder:
             table, weights.lands, moves, hop, np.zeros(len(hop), np.int64)
         )
         tail = self._table_ns(table, weights.lands, moves, hop, moves.last_bytes)
-        at_memory = np.maximum(moves.last + arrives, begun)
+        # Waits for links on the way are none of the memory's: from the last link on.
+        hops = self._ways.counts[moves.path]
+        at_last_link = self._trace.transfers.start[moves.last_starts + hops - 1]
+        at_memory = at_last_link + self._machine.way(moves.path, hops - 1)
+        at_memory = np.maximum(at_memory, begun)
         read_ns = moves.first - begun
         ends = self._trace.op_columns.t_end[moves.op]
         write_ns = ends - at_memory - (tail - arrives)

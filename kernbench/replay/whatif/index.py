@@ -213,7 +213,7 @@ class WhatIfIndex:
             launch.recorded_ns == launch.predicted_ns for launch in launches
         )
         why = _unsure_by_nature(parsed)
-        if not why and known.has_no_end and not is_same:
+        if not why and known.has_no_end and parsed:
             why = _NEVER_ENDED
         if not why:
             rest = stage(progress, 0.85, 1.0)
@@ -260,20 +260,25 @@ class WhatIfIndex:
         """
         known = self._made(stage(progress, 0.0, 0.6))
         graph = known.graph
-        if self._slack is None:
+        slack = self._slack
+        if slack is None:
             part = stage(progress, 0.6, 0.8)
-            self._slack = slacks(graph, known.weight, part)
+            slack = slacks(graph, known.weight, part)
+            self._slack = slack
         row = np.array([self._trace.order[position]], np.int64)
         node = int(graph.moments.op_start(row)[0])
-        ns = float(self._slack[node])
+        ns = float(slack[node])
         if not np.isfinite(ns):
             return Slack(ns, True, "")
+        if known.has_no_end:
+            return Slack(ns, False, _NEVER_ENDED)
         if known.doubt:
             return Slack(ns, False, known.doubt)
         late = Late(node, ns + STEP_NS)
         one = _alone(known.weight)
         rest = stage(progress, 0.8, 0.9)
         times = known.batches.walk(one, rest, late=late)[:, 0]
+        late_by = times[known.batches.place] - graph.times
         is_held = partial(known.holds.held, times, known.machine)
         if computed_beside(is_held, progress, 0.9) > SAME_NS:
             return Slack(ns, False, _HELD)
@@ -284,6 +289,8 @@ class WhatIfIndex:
             """
             end = times[known.batches.place[graph.ends]].max()
             if abs(end - graph.times[graph.ends].max() - STEP_NS) > SAME_NS:
+                return False
+            if _waits_for_what_is_unknown(graph, slack, late_by):
                 return False
             queues = known.queues
             if known.has_credits or len(queues.overtaken(times, known.weight)):
@@ -619,6 +626,16 @@ def _doubt(graph: Graph) -> str:
     if awaits_more_than_calls(graph):
         return _AWAITS
     return _HELD_BY_NONE if graph.held_by_none else ""
+
+
+def _waits_for_what_is_unknown(graph: Graph, slack: Floats, late_by: Floats) -> bool:
+    """Whether anything that makes the end late came later than its edges explain.
+
+    What it waited for then may have it wait for less if it comes later. ``late_by`` is
+    by node, and what is later than its ``slack`` makes the end late.
+    """
+    makes_late = late_by > slack + SAME_NS
+    return bool((makes_late & (graph.rest > SAME_NS)).any())
 
 
 def _alone(weight: Floats) -> Scenarios:
