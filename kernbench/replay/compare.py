@@ -13,7 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from itertools import zip_longest
@@ -49,14 +49,17 @@ from kernbench.replay.runs_beside import (
     Beside,
     differing_ends,
     error_of,
+    is_whole,
     lost,
     other_benches,
     other_runs,
     rerun_of,
     same_sources,
+    was_cut_off,
 )
 from kernbench.replay.text import count_text, table, wrapped
 from kernbench.replay.time.op_classes import CLASSES
+from kernbench.replay.time.spans import launched_ns
 from kernbench.trace import Trace
 from kernbench.trace.hops import named
 
@@ -194,9 +197,10 @@ def compare(
 
     Without ``percent`` B is ``ok`` if all was compared and nothing differs. With it B
     may be another program that takes other times: it is not ``ok`` if its launches take
-    more than that longer, if it ended in an error where A did not, if a tensor is wrong
-    that was right, or if from the same inputs one has become another by more than its
-    dtype's tolerance. UsageError with a limit for two benches.
+    more than that longer, if launches ended in one of both only, if it ended in an
+    error where A did not, if a tensor is wrong that was right, or if from the same
+    inputs one has become another by more than its dtype's tolerance. Nor is it where
+    one was cut off. UsageError with a limit for two benches.
     """
     _refuse_other_bench(trace_a, trace_b, percent)
     sides = computed_beside(
@@ -229,13 +233,14 @@ def compare(
     for kind, rows in matched.kinds.items():
         counts[kind] = max(len(rows.a), len(rows.b))
     unknown = [*data.unknown, *lost(*traces)]
-    differs = [*_differing_ops(counts), *_differing_data(data.outputs, tensors)]
+    differs = _differing_ops(traces, counts)
+    differs += _differing_data(data.outputs, tensors)
     issued = (programs.a.calls, programs.b.calls)
     differs += computed_beside(
         lambda: differing_ends(*traces, *issued, files), progress, 0.95
     )
     if matched.any_time or any(row.a != row.b for row in totals):
-        differs.append(_differing_times(totals[1], counts, least))
+        differs.append(_differing_times(traces, totals[1], counts, least))
     same = not (differs or runs or unknown)
     ok = same
     said = list[str]()
@@ -246,12 +251,12 @@ def compare(
     if others:
         said.append(_other_run(others))
     if percent is not None:
-        wrong = _wrong(sides, totals[1], tensors, percent)
+        wrong = _wrong(traces, totals[1], tensors, percent)
         has_same_inputs = _same_inputs(sides, matched)
         if has_same_inputs:
             wrong += _not_as_before(data.outputs)
         ok = not wrong
-        said += wrong or [f"within {percent:g} %"]
+        said += wrong or [_within(traces, percent)]
         if not has_same_inputs:
             said.append("other inputs, so outputs were not held against A's")
     if unknown:
@@ -300,6 +305,9 @@ def _data(sides: Sides, programs: Programs, progress: Progress) -> _Data:
         return _Data([], [])
     unknown = list[str]()
     for which, side, low in (("A", sides.a, 0.0), ("B", sides.b, 0.4)):
+        if was_cut_off(side.trace):
+            unknown.append(f"tensors, as {which} was cut off before its end")
+            continue
         why = execute(side, stage(progress, low, low + 0.4))
         if why:
             unknown.append(f"tensors, as {which} cannot be executed: {why}")
@@ -333,11 +341,17 @@ def _other_run(runs: Sequence[Beside]) -> str:
     return f"other runs ({', '.join(named)})"
 
 
-def _differing_ops(counts: Mapping[str, int]) -> list[str]:
-    """How many ops differ, by kind."""
+def _differing_ops(traces: tuple[Trace, Trace], counts: Mapping[str, int]) -> list[str]:
+    """How many ops differ, by kind; those that may be lost are said to be."""
+    a, b = traces
+    words = dict(_WORDS)
+    if not is_whole(b):
+        words["missing"] = "not in what there is of B"
+    if not is_whole(a):
+        words["added"] = "not in what there is of A"
     return [
-        f"{count_text(counts[kind], 'op')} {words}"
-        for kind, words in _WORDS.items()
+        f"{count_text(counts[kind], 'op')} {said}"
+        for kind, said in words.items()
         if counts[kind]
     ]
 
@@ -364,14 +378,31 @@ def _differing_data(
 
 
 def _differing_times(
-    launches: Beside, counts: Mapping[str, int], percent: float
+    traces: tuple[Trace, Trace],
+    launches: Beside,
+    counts: Mapping[str, int],
+    percent: float,
 ) -> str:
-    """By how much times differ."""
+    """By how much times differ, of launches where some ended in both."""
+    said = _without_launches(traces)
+    if not said:
+        said = f"launches take {launches.change or 'no time'}"
+        if not all(is_whole(trace) for trace in traces):
+            said = f"the launches that are there take {launches.change or 'no time'}"
     listed = counts["slower"] + counts["faster"]
-    return (
-        f"launches take {launches.change or 'no time'}, "
-        f"{count_text(listed, 'op')} by more than {percent:g} %"
-    )
+    return f"{said}, {count_text(listed, 'op')} by more than {percent:g} %"
+
+
+def _without_launches(traces: tuple[Trace, Trace]) -> str:
+    """In which of A and B no launch ended, in words; nothing if some did in both."""
+    has_a, has_b = (bool(trace.launches) for trace in traces)
+    if has_a and has_b:
+        return ""
+    if has_a:
+        return "no launch ended in B"
+    if has_b:
+        return "no launch ended in A"
+    return "no launch ended"
 
 
 def _savings(sides: Sides, matched: Matched, files: Mapping[str, str]) -> list[Saving]:
@@ -440,22 +471,27 @@ def _beside(what: str, a: float, b: float) -> Beside:
 
 
 def _totals(sides: Sides, progress: Progress) -> tuple[Beside, ...]:
-    """Figures of the whole run; the second is the time of the launches, ns."""
+    """Figures of the whole run; the second is the time in which launches ran, ns."""
     busy_a = computed_beside(partial(_busy, sides.a), progress, 0.95)
     busy_b = computed_beside(partial(_busy, sides.b), progress, 0.95)
-    window_a = computed_beside(lambda: sides.a.launch_window, progress, 0.95)
-    window_b = computed_beside(lambda: sides.b.launch_window, progress, 0.95)
-    launches_a = float(np.ptp(window_a))
-    launches_b = float(np.ptp(window_b))
+    launches = computed_beside(
+        lambda: _launches(sides.a.trace, sides.b.trace), progress, 0.95
+    )
     rows = [
         _beside("end, ns", sides.a.trace.end_ns, sides.b.trace.end_ns),
-        _beside("launches, ns", launches_a, launches_b),
+        launches,
         _beside("ops", len(sides.a.ops), len(sides.b.ops)),
     ]
     for name, a, b in zip(CLASSES.values(), busy_a, busy_b, strict=True):
         if a or b:
             rows.append(_beside(f"busy {name}, ns", a, b))
     return tuple(rows)
+
+
+def _launches(a: Trace, b: Trace) -> Beside:
+    """For how long launches ran, ns; where none ended the change says so."""
+    launches = _beside("launches, ns", launched_ns(a), launched_ns(b))
+    return replace(launches, change=_without_launches((a, b)) or launches.change)
 
 
 def _busy(side: Index) -> list[float]:
@@ -497,7 +533,7 @@ def _line_times(
 
 
 def _by_tensor(sides: Sides, progress: Progress) -> list[Beside]:
-    """The tensors whose references or verdicts differ."""
+    """The tensors whose references or verdicts differ, of what is not lost."""
     judged_a = _judged(sides.a.trace, progress)
     judged_b = _judged(sides.b.trace, progress)
     none = _Judged(b"", "not judged")
@@ -505,7 +541,11 @@ def _by_tensor(sides: Sides, progress: Progress) -> list[Beside]:
     for name in judged_a | judged_b:
         a = judged_a.get(name, none)
         b = judged_b.get(name, none)
-        if a != b:
+        is_lost = any(
+            judged.verdict == none.verdict and not is_whole(side.trace)
+            for judged, side in ((a, sides.a), (b, sides.b))
+        )
+        if a != b and not is_lost:
             is_other = a.references != b.references
             change = "other reference" if is_other else ""
             rows.append(Beside(name, a.verdict, b.verdict, change))
@@ -566,18 +606,30 @@ def _hops(trace: Trace, row: int) -> int:
     return sum(len(path) - 1 for path, *_ in trace.transfers_of(row))
 
 
+def _within(traces: tuple[Trace, Trace], percent: float) -> str:
+    """That B is within the limit; of no launches it is that there was no time."""
+    if _without_launches(traces):
+        return f"no launch ended, so there is no time to hold to {percent:g} %"
+    return f"within {percent:g} %"
+
+
 def _wrong(
-    sides: Sides,
+    traces: tuple[Trace, Trace],
     launches: Beside,
     tensors: Sequence[Beside],
     percent: float,
 ) -> list[str]:
-    """Why B fails, if it does: longer, ended in an error, wrong tensors."""
-    wrong = list[str]()
-    if float(launches.b) > float(launches.a) * (1 + percent / 100) + NOISE_NS:
+    """Why B fails, if it does: no measure, longer, ended in an error, wrong tensors."""
+    a, b = traces
+    cut = [which for which, one in zip("AB", traces, strict=True) if was_cut_off(one)]
+    wrong = [f"{which} was cut off" for which in cut]
+    is_longer = float(launches.b) > float(launches.a) * (1 + percent / 100) + NOISE_NS
+    if bool(a.launches) != bool(b.launches):
+        wrong.append(_without_launches(traces))
+    elif is_longer and not cut:
         wrong.append(f"more than {percent:g} % longer")
-    error = error_of(sides.b.trace)
-    if error and not error_of(sides.a.trace):
+    error = error_of(b)
+    if error and not error_of(a):
         wrong.append(f"B ended with {error}")
     for tensor in tensors:
         if tensor.a == "ok" and tensor.b == "wrong":

@@ -201,12 +201,24 @@ def lost(a: Trace, b: Trace) -> list[str]:
     for which, trace in (("A", a), ("B", b)):
         if trace.cut:
             found.append(f"{which} is a part of a trace")
-        if not trace.complete and not trace.cut:
+        if was_cut_off(trace):
             found.append(f"{which} was cut off: what its run did later is not in it")
         if trace.damaged:
             frames = count_text(len(trace.damaged), "damaged frame")
             found.append(f"{which} has {frames}: what they held is not known")
+    if found:
+        found.append("calls that issue no op: of some the op may be what is lost")
     return found
+
+
+def was_cut_off(trace: Trace) -> bool:
+    """Whether the recording stopped before its run did; a part is none of these."""
+    return not trace.complete and not trace.cut
+
+
+def is_whole(trace: Trace) -> bool:
+    """Whether all that a run did is in its trace."""
+    return trace.complete and not trace.cut and not trace.damaged
 
 
 def differing_ends(
@@ -217,19 +229,24 @@ def differing_ends(
     That is in whatever order: PEs talk at the same time. ``issued_a`` and ``issued_b``
     are the rows of ``Trace.commands`` that issued ops, which are compared themselves.
     A line that they name is the same in another folder, by ``files`` as of
-    ``same_sources``.
+    ``same_sources``. What is lost of a trace that is not whole does not differ.
     """
     found = list[str]()
     end_a = error_of(a)
     end_b = error_of(b)
-    if _moved(end_a, files) != end_b:
+    have_ended = a.end is not None and b.end is not None
+    if have_ended and _moved(end_a, files) != end_b:
         found.append(f"A ended with {end_a or 'no error'}, B with {end_b or 'none'}")
     said_a = Counter((text.level, _moved(text.message, files)) for text in a.texts)
     said_b = Counter((text.level, text.message) for text in b.texts)
-    for which, only in (("A", said_a - said_b), ("B", said_b - said_a)):
+    only_a = said_a - said_b if is_whole(b) else Counter()
+    only_b = said_b - said_a if is_whole(a) else Counter()
+    for which, only in (("A", only_a), ("B", only_b)):
         for level, message in list(only)[:1]:
             texts = count_text(only.total(), "text")
             found.append(f"{texts} only in {which}, the first {level} {message!r:.60}")
+    if not (is_whole(a) and is_whole(b)):
+        return found
     calls_a = _calls(a, issued_a)
     calls_b = _calls(b, issued_b)
     names = [
@@ -264,5 +281,5 @@ def _calls(trace: Trace, issued: Ints) -> Counter[str]:
 
 
 def error_of(trace: Trace) -> Any:
-    """What a run ended with; its recording may have been cut off."""
-    return (trace.end or {"error": "a cut file"}).get("error")
+    """What a run ended with; None where that is not in its trace, too."""
+    return (trace.end or {}).get("error")

@@ -212,6 +212,75 @@ def test_b_fails_where_its_launches_take_more_than_the_limit_longer(matmul):
     assert "% longer" in found.verdict
 
 
+def test_the_time_of_launches_is_that_of_the_run_and_held_to_the_limit(tmp_path):
+    source = """
+from kernbench.benches import bench
+def kernel(x, y, times, tl):
+    v = tl.load(x)
+    for _ in range(times):
+        v = v * 1.0
+    tl.store(y, v)
+@bench(name="gap", description="the host writes much between two launches")
+def run(torch, times: int = 4):
+    x = torch.zeros((64,), "f32", name="x")
+    y = torch.zeros((64,), "f32", name="y")
+    torch.launch("kernel", kernel, x, y, times)
+    torch.zeros((200000,), "f32", name="between")
+    torch.launch("kernel", kernel, x, y, times)
+"""
+    (tmp_path / "gap.py").write_text(source)
+    runs = []
+    for times in (4, 16):
+        path = tmp_path / f"{times}.msgpack"
+        params = {"times": times}
+        runs.append(run_bench(str(tmp_path / "gap.py"), params=params, trace=path))
+    a, b = (run.launch_ns for run in runs)
+    assert a * 1.3 < b < 0.2 * runs[0].end_ns
+    found = compare(*(Trace.open(run.trace_path) for run in runs), 5.0)
+    row = total(found, "launches, ns")
+    assert (row.a, row.b) == pytest.approx((a, b))
+    assert row.change == f"{b / a - 1:+.1%}"
+    assert not found.ok
+    assert "more than 5 % longer" in found.verdict
+
+
+LAUNCHLESS = """
+from kernbench.benches import bench
+def kernel(x, tl):
+    tl.store(x, tl.load(x) + 1.0)
+@bench(name="some", description="perhaps a launch")
+def run(torch, launches: int = 0):
+    x = torch.zeros((64,), "f32", name="x")
+    for _ in range(launches):
+        torch.launch("kernel", kernel, x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("launches", "said", "is_ok"),
+    [
+        ((0, 0), "no launch ended", True),
+        ((1, 0), "no launch ended in B", False),
+        ((0, 1), "no launch ended in A", False),
+    ],
+)
+def test_where_no_launch_ended_there_is_no_per_cent(tmp_path, launches, said, is_ok):
+    (tmp_path / "some.py").write_text(LAUNCHLESS)
+    runs = []
+    for which, count in zip("AB", launches, strict=True):
+        path = tmp_path / which
+        params = {"launches": count}
+        runs.append(run_bench(str(tmp_path / "some.py"), params=params, trace=path))
+    found = compare(*(Trace.open(run.trace_path) for run in runs), 5.0)
+    row = total(found, "launches, ns")
+    assert (row.a, row.b) == (runs[0].launch_ns, runs[1].launch_ns)
+    assert row.change == said
+    assert found.ok is is_ok
+    assert said in found.verdict
+    assert "within" not in found.verdict
+    assert "longer" not in found.verdict
+
+
 @pytest.mark.slow
 def test_b_fails_where_it_gets_wrong_what_was_right(matmul, tmp_path):
     source = (

@@ -372,6 +372,23 @@ def test_a_recording_that_was_cut_off_is_never_ok(traced, tmp_path):
     assert any("cut off" in why for why in found.unknown)
 
 
+@pytest.mark.parametrize("share", [0.5, 0.7, 0.9])
+def test_what_a_cut_off_recording_lost_is_no_difference(traced, tmp_path, share):
+    kernel = COPY.replace("        tl.store", "        w = v + 1.0\n        tl.store")
+    trace = traced(kernel, after="torch.expect(y, data)")
+    part = tmp_path / "part.msgpack"
+    part.write_bytes(trace.path.read_bytes()[: int(share * trace.path.stat().st_size)])
+    for a, b, which in ((trace, part, "B"), (part, trace, "A")):
+        pair = [Trace.open(getattr(one, "path", one)) for one in (a, b)]
+        found = compare(*pair, 5.0)
+        assert not found.ok
+        assert any(why.startswith(f"{which} was cut off") for why in found.unknown)
+        assert f"{which} was cut off" in found.verdict
+        for claim in (" calls of ", "only in ", "ended with", "longer", "runs"):
+            assert claim not in found.verdict
+        assert (found.outputs, found.tensors) == ((), ())
+
+
 def test_a_part_of_a_trace_is_never_ok(traced, tmp_path):
     trace = traced(COPY)
     session = ReplaySession(trace)

@@ -22,7 +22,7 @@ from kernbench.common.progress import (
     stage,
 )
 from kernbench.replay.text import count_text, time_text, wrapped
-from kernbench.replay.time.spans import covered
+from kernbench.replay.time.spans import launched_ns
 from kernbench.replay.time.tensor_names import OTHER, SCRATCH, TensorNames
 from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.trace import Trace
@@ -249,7 +249,7 @@ class EnergyIndex:
             cubes=cubes,
             static_joules=static_pj * PJ,
             host_joules=host.pj * PJ,
-            launch_ns=_launch_ns(trace),
+            launch_ns=launched_ns(trace),
             classes=table.rows({name: by_class[name] for name in CLASSES}),
             lines_=table.rows(by_line),
             tensors=table.rows(by_tensor),
@@ -306,15 +306,6 @@ def _host(trace: Trace, touched: AccessColumns, columns: EnergyColumns) -> _Host
     moved = is_host[touched.row] & np.isin(touched.space, hbm)
     nbytes = touched.nbytes[moved].astype(np.int64).sum()
     return _Host(float(columns.op_pj[is_host].sum()), int(nbytes))
-
-
-def _launch_ns(trace: Trace) -> float:
-    """For how long at least one launch ran, of those that have ended."""
-    spans = sorted((launch.t_start, launch.t_end) for launch in trace.launches)
-    if not spans:
-        return 0.0
-    starts, ends = np.array(spans).T
-    return covered(starts, ends, float(starts[0]), float(ends.max()))
 
 
 def _by_line(

@@ -6,6 +6,7 @@ import numpy as np
 
 from kernbench.common.arrays import Array
 from kernbench.errors import UsageError
+from kernbench.trace import Trace
 
 
 def window(
@@ -33,3 +34,15 @@ def covered(starts: Array, ends: Array, t0: float, t1: float) -> float:
     high = ends.clip(t0, t1)
     reached = np.maximum.accumulate(np.append(t0, high))[:-1]
     return float(np.maximum(high - np.maximum(low, reached), 0.0).sum())
+
+
+def launched_ns(trace: Trace) -> float:
+    """For how long at least one launch ran, of those that have ended.
+
+    It is ``launch_ns`` of ``kernbench run --json``.
+    """
+    spans = sorted((launch.t_start, launch.t_end) for launch in trace.launches)
+    if not spans:
+        return 0.0
+    starts, ends = np.array(spans).T
+    return covered(starts, ends, float(starts[0]), float(ends.max()))
