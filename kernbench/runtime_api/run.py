@@ -16,7 +16,7 @@ from kernbench.common.interrupts import Uninterrupted
 from kernbench.common.kernel_texts import KernelText
 from kernbench.common.source_names import shown_name, working_folder
 from kernbench.common.user_code import called, described, end_if_forked, located
-from kernbench.errors import KernbenchError, TraceFormatError, UsageError
+from kernbench.errors import KernbenchError, UsageError
 from kernbench.runtime_api.energy import RunEnergy, energy_of_run
 from kernbench.runtime_api.failures import explained
 from kernbench.runtime_api.own_code import code_sha
@@ -137,7 +137,7 @@ class RunResult:
         return self.read_log()
 
     def energy(self) -> RunEnergy | None:
-        """The energy of the run; None if its trace cannot be read.
+        """The energy of all of the run; None if its trace cannot be read.
 
         Of a million ops it takes a second or two, without a trace some more.
         """
@@ -499,12 +499,18 @@ def _launch_ns(engine: GraphEngine) -> float:
 
 
 def _energy(engine: GraphEngine, trace_path: Path | None) -> RunEnergy | None:
-    """The energy of a run; None if it was recorded, and the trace cannot be read."""
+    """The energy of a run; None if it was recorded, and is to be read nowhere.
+
+    A trace that was cut off has a part of the run, so all of it is asked of the engine.
+    """
     if trace_path is None:
         return energy_of_run(engine, None)
     try:
-        return energy_of_run(engine, Trace.open(trace_path))
-    except (OSError, TraceFormatError):
+        trace = Trace.open(trace_path)
+        if trace.complete:
+            return energy_of_run(engine, trace)
+        return energy_of_run(engine, None)
+    except (OSError, KernbenchError):
         return None
 
 

@@ -271,7 +271,9 @@ def test_reading_back_does_not_change_what_a_run_records(tmp_path, talks):
     assert with_verdict > without
 
 
-def test_what_a_full_disk_cut_off_is_verified_from_memory(tmp_path, talks, monkeypatch):
+@pytest.fixture
+def full_disk(monkeypatch):
+    """The disk is full as soon as a trace has begun."""
     begin = TraceWriter.begin
     files = []
 
@@ -287,8 +289,27 @@ def test_what_a_full_disk_cut_off_is_verified_from_memory(tmp_path, talks, monke
     writer = partial(TraceWriter, open_file=claimed)
     monkeypatch.setattr("kernbench.runtime_api.run.TraceWriter", writer)
     monkeypatch.setattr(TraceWriter, "begin", begin_and_fill_the_disk)
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_what_a_full_disk_cut_off_is_verified_from_memory(tmp_path, talks):
     result = run(talks, trace=tmp_path / "run.msgpack")
     assert "No space left on device" in result.trace_error
     assert [row.ok for row in result.report.rows] == [True]
     assert len(result.op_log) == result.ops > 12
     assert len(Trace.open(tmp_path / "run.msgpack").ops) == 0
+
+
+def test_the_energy_of_a_run_that_a_full_disk_cut_off_is_that_of_all_of_it(
+    tmp_path, request
+):
+    unrecorded = run("matmul", params=SMALL).energy()
+    request.getfixturevalue("full_disk")
+    result = run("matmul", params=SMALL, trace=tmp_path / "run.msgpack")
+    assert "No space left on device" in result.trace_error
+    found = result.energy()
+    assert found.joules == pytest.approx(unrecorded.joules)
+    assert found.static_joules == unrecorded.static_joules
+    # a, b and c of f16: the host writes a and b, the kernel reads both and writes c
+    assert found.hbm_bytes >= 5 * 8 * 8 * 2
+    assert found.hbm_bytes == unrecorded.hbm_bytes
