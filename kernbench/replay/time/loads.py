@@ -23,20 +23,17 @@ from kernbench.common.progress import (
     stage,
 )
 from kernbench.replay.text import table, time_text
-from kernbench.replay.time.bursts import BurstBytes, burst_bytes
 from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.replay.time.op_classes import COMPOSITE
 from kernbench.replay.time.op_index import OpIndex
 from kernbench.trace import Trace
+from kernbench.trace.bursts import burst_bytes, usual_burst
+from kernbench.trace.carried import HopLog, carried_by, hop_log
 from kernbench.trace.hops import (
-    Hops,
     Levels,
     are_of_types,
     header_times,
-    hop_columns,
-    speeds_of,
 )
-from kernbench.trace.spec_values import spec_number
 
 _EPS = 1e-6  # ns, and bytes: what is less is nothing
 _SHOWN = 40  # links in the text
@@ -128,23 +125,6 @@ class _Loads(NamedTuple):
     queue: Ints
 
 
-class _HopLog(NamedTuple):
-    """One row for each hop of each transaction that a link of known speed carried.
-
-    ``nbytes`` and ``bursts`` are of the whole transaction, ``first_bytes`` and
-    ``last_bytes`` of its first and its last burst. ``begun`` is when it began (ns),
-    ``speed`` of the link (bytes a ns).
-    """
-
-    hops: Hops
-    nbytes: Floats
-    bursts: Array
-    first_bytes: Floats
-    last_bytes: Floats
-    begun: Floats
-    speed: Floats
-
-
 class LoadIndex:
     """Answers about links and components over any window.
 
@@ -230,10 +210,9 @@ class LoadIndex:
         if self._links is None:
             trace = self._trace
             map_logs(trace, progress, "transfers", "edges", "nodes")
-            burst = spec_number(trace.spec, "pe.dma.burst_bytes") or 1.0
-            sizes = burst_bytes(trace, burst, stage(progress, 0.0, 0.2))
-            log = computed_beside(lambda: _hop_log(trace, sizes), progress, 0.2)
-            carried = computed_beside(lambda: _carried(log), progress, 0.4)
+            sizes = burst_bytes(trace, usual_burst(trace), stage(progress, 0.0, 0.2))
+            log = computed_beside(lambda: hop_log(trace, sizes), progress, 0.2)
+            carried = computed_beside(lambda: carried_by(log), progress, 0.4)
             waiting = computed_beside(lambda: _waiting(trace, log), progress, 0.6)
             used = computed_beside(
                 lambda: np.flatnonzero(np.bincount(log.hops.edge)), progress, 0.9
@@ -264,54 +243,7 @@ def _loads(trace: Trace, sums: _LinkSums, t0: float, t1: float) -> _Loads:
     return _Loads(used[order], nbytes[order], busy[order], queue[order])
 
 
-def _hop_log(trace: Trace, sizes: BurstBytes) -> _HopLog:
-    """Every hop of every transaction that a link of known speed carried."""
-    log = trace.transfers
-    hops = hop_columns(trace)
-    speed = speeds_of(trace, hops.edge)
-    sound = speed > 0
-    if not sound.all():
-        hops = Hops._make(column[sound] for column in hops)
-        speed = speed[sound]
-    row = hops.transfer
-    nbytes = log.nbytes[row].astype(np.float64)
-    return _HopLog(
-        hops,
-        nbytes,
-        log.bursts[row],
-        sizes.first[row],
-        sizes.last[row],
-        log.t0[row],
-        speed,
-    )
-
-
-def _carried(log: _HopLog) -> Levels:
-    """The bytes a ns of every link: its speed while it carries a burst.
-
-    From the end of a transaction's first burst to the start of its last it is the mean
-    rate of those in between.
-    """
-    hops = log.hops
-    first_ends = hops.start + log.first_bytes / log.speed
-
-    several = np.flatnonzero(log.bursts > 1)
-    last_starts = hops.last[several]
-    last_ends = last_starts + log.last_bytes[several] / log.speed[several]
-
-    between = np.flatnonzero(log.bursts > 2)
-    between_bytes = (log.nbytes - log.first_bytes - log.last_bytes)[between]
-    between_ns = np.maximum(hops.last - first_ends, _EPS)[between]
-
-    return Levels(
-        np.concatenate([hops.edge, hops.edge[several], hops.edge[between]]),
-        np.concatenate([hops.start, last_starts, first_ends[between]]),
-        np.concatenate([first_ends, last_ends, hops.last[between]]),
-        np.concatenate([log.speed, log.speed[several], between_bytes / between_ns]),
-    )
-
-
-def _waiting(trace: Trace, log: _HopLog) -> Levels:
+def _waiting(trace: Trace, log: HopLog) -> Levels:
     """How many transactions wait for each link.
 
     A header waits from when it has passed the node before the link, and a last burst

@@ -14,8 +14,8 @@ import numpy as np
 
 from kernbench.common.arrays import Array, Floats, Ints
 from kernbench.common.progress import Progress, computed_beside, stage
-from kernbench.replay.time.bursts import BurstBytes, burst_bytes
 from kernbench.trace import Trace
+from kernbench.trace.bursts import BurstBytes, burst_bytes, usual_burst
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import edges_between, flat_paths, speeds_of
 from kernbench.trace.spec_values import spec_number, spec_value
@@ -203,7 +203,7 @@ class Transactions(NamedTuple):
 
 def transactions_of(trace: Trace, progress: Progress) -> Transactions:
     """All transactions of a trace."""
-    usual = spec_number(trace.spec, "pe.dma.burst_bytes") or 1.0
+    usual = usual_burst(trace)
     sizes = burst_bytes(trace, usual, stage(progress, 0.0, 0.5))
 
     def grouped() -> Transactions:

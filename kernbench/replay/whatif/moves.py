@@ -12,12 +12,11 @@ import numpy as np
 
 from kernbench.common.arrays import Array, Bools, Floats, Ints
 from kernbench.common.progress import Progress, computed_beside, stage
-from kernbench.replay.time.bursts import burst_bytes
 from kernbench.replay.whatif.machine import Ways
 from kernbench.replay.whatif.weights import IN_OPEN_ROW, IN_SRAM, IN_TCM, REQUEST_BYTES
 from kernbench.trace import Trace
+from kernbench.trace.bursts import burst_bytes, usual_burst
 from kernbench.trace.groups import Groups
-from kernbench.trace.spec_values import spec_number
 
 BY_DMA = 0
 BY_HOST = 1
@@ -71,7 +70,7 @@ class Moves(NamedTuple):
 
 def moves_of(trace: Trace, ways: Ways, progress: Progress) -> Moves:
     """All that ops move; what a damaged trace has lost is left out."""
-    usual = spec_number(trace.spec, "pe.dma.burst_bytes") or 1.0
+    usual = usual_burst(trace)
     sizes = burst_bytes(trace, usual, stage(progress, 0.0, 0.6))
 
     def found() -> Moves:

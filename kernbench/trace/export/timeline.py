@@ -18,8 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Array, Floats, Ints
+from kernbench.trace.bursts import burst_bytes, usual_burst
+from kernbench.trace.carried import carried_by, hop_log
 from kernbench.trace.export.tables import op_table, table
-from kernbench.trace.hops import Levels, hop_columns, integers, tile_columns
+from kernbench.trace.hops import integers, tile_columns
 from kernbench.trace.reader import Trace
 from kernbench.trace.schema import Columns
 
@@ -345,29 +347,21 @@ def _message_arrows(trace: Trace) -> Arrows:
 def _counters(trace: Trace) -> list[Counter]:
     """The busy share of the busiest links, in windows with equal parts of traffic.
 
-    A transaction keeps a link busy for its bytes by the bandwidth, which is spread
-    evenly from its first burst on the link to the end of its last.
+    It is what ``kernbench trace links`` says of each window.
     """
-    hops = hop_columns(trace)
-    transfers = trace.transfers
+    log = hop_log(trace, burst_bytes(trace, usual_burst(trace)))
     edges = trace.edges
-    has_bandwidth = edges.bandwidth_gbs > 0
-    speed = np.where(has_bandwidth, edges.bandwidth_gbs, np.inf)
-    speed = np.append(speed, np.inf)  # of edge -1
-    busy = transfers.nbytes[hops.transfer] / speed[hops.edge]
-    busy_by_edge = np.bincount(hops.edge + 1, busy)[1:]
+    ns = log.nbytes / log.speed
+    busy_by_edge = np.bincount(log.hops.edge, ns)
     count = min(LINKS, np.count_nonzero(busy_by_edge))
     chosen = np.argsort(-busy_by_edge, kind="stable")[:count]
-    mine = np.flatnonzero(np.isin(hops.edge, chosen) & (busy > 0))
-    start = hops.start[mine]
-    busy = busy[mine]
-    bursts = np.maximum(transfers.bursts[hops.transfer[mine]], 1)
-    end = np.maximum(start + busy, hops.last[mine] + busy / bursts)
-    bounds = _windows(start, end)
-    rates = busy / (end - start).clip(1e-9)
-    levels = Levels(hops.edge[mine], start, end, rates)
-    busy_in_windows = levels.integral(levels.level, chosen, bounds)
-    shares = busy_in_windows / np.diff(bounds) * 100
+    is_chosen = np.isin(log.hops.edge, chosen)
+    ends = log.hops.last + log.last_bytes / log.speed
+    bounds = _windows(log.hops.start[is_chosen], ends[is_chosen])
+    carried = carried_by(log)
+    bytes_in_windows = carried.integral(carried.level, chosen, bounds)
+    speeds = edges.bandwidth_gbs[chosen][:, None]
+    shares = np.minimum(bytes_in_windows / speeds / np.diff(bounds), 1.0) * 100
     counters: list[Counter] = []
     for link, percents in zip(chosen.tolist(), shares, strict=True):
         src = trace.node_ids[edges.src[link]]

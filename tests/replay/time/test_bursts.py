@@ -8,8 +8,8 @@ from replay_logs import Log
 from kernbench.common.messages import Region
 from kernbench.common.pe_commands import DmaWriteCmd
 from kernbench.common.rows import Rows
-from kernbench.replay.time.bursts import burst_bytes
 from kernbench.trace import Trace
+from kernbench.trace.bursts import burst_bytes
 
 PATH = ("sip0.cube0.pe0.pe_dma", "sip0.cube0.r0c1", "sip0.cube0.hbm_ctrl.pe0")
 USUAL = 64

@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 from pace import for_all
 from trace_kinds import KINDS, SHIPPED
 
+from kernbench.common.messages import NO_CMD
+from kernbench.replay import ReplaySession
+from kernbench.runtime_api import run_bench
 from kernbench.sim_engine.op_log import OpRecord
+from kernbench.topology import load_topology
 from kernbench.trace import Trace, TraceWriter
 from kernbench.trace.export import export
 from kernbench.trace.export.perfetto import to_us
@@ -291,6 +295,52 @@ def test_counters_are_the_busy_share_of_the_busiest_links(matmul):
         spans = pairwise(values)
         integral = sum(share / 100 * (t1 - t0) for (t0, share), (t1, _) in spans)
         assert integral == pytest.approx(busy[link], rel=1e-3, abs=0.1)
+
+
+def counters_of(events):
+    """By link its values: a dict from the ns from which on it has one."""
+    counters = defaultdict(dict)
+    for event in of(events, "C"):
+        counters[event["name"]][ns(event["ts"])] = event["args"]["busy %"]
+    return counters
+
+
+def test_a_counter_is_100_while_the_wire_carries_a_burst_and_0_between(tmp_path):
+    graph = load_topology(None, {"system.sips.count": 1})
+    link = ("sip0.cube0.pe0.pe_dma", "sip0.cube0.r0c1")
+    speed = graph.edge_by_ends[link].bandwidth_gbs
+    burst_ns = round(4096 / speed)
+    assert burst_ns == 4096 / speed
+    last = 10 * burst_ns
+    writer = TraceWriter(tmp_path / "trace")
+    writer.begin({}, graph)
+    writer.transfer(NO_CMD, (link, 0.0, 8192, 2, [0.0, float(last)]))
+    writer.end(float(last + burst_ns))
+    found = counters_of(exported(Trace.open(tmp_path / "trace"), tmp_path))
+    assert found[" > ".join(link)] == {
+        0: 100.0,
+        burst_ns: 0.0,
+        last: 100.0,
+        last + burst_ns: 0.0,
+    }
+
+
+@pytest.mark.parametrize("clock_ghz", [1, 20])
+def test_counters_are_what_the_links_of_each_window_are(tmp_path, clock_ghz):
+    path = tmp_path / "trace"
+    sizes = {"m": 128, "k": 64, "n": 64, "pes": 4}
+    run_bench("matmul", params=sizes, spec={"pe.clock_ghz": clock_ghz}, trace=path)
+    found = counters_of(exported(Trace.open(path), tmp_path))
+    session = ReplaySession(Trace.open(path))
+    bounds = sorted({start for values in found.values() for start in values})
+    shown = dict.fromkeys(found, 0.0)
+    for t0, t1 in pairwise(bounds):
+        shown |= {link: values[t0] for link, values in found.items() if t0 in values}
+        links = session.link_load(float(t0), float(t1)).links
+        asked = {f"{one.src} > {one.dst}": 100 * one.busy for one in links}
+        for link, percent in shown.items():
+            assert percent <= 100
+            assert percent == pytest.approx(asked.get(link, 0.0), abs=0.011)
 
 
 def test_a_trace_without_links_has_no_counters(make, tmp_path):

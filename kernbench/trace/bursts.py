@@ -16,9 +16,10 @@ import numpy as np
 
 from kernbench.common.arrays import Array, Floats, Ints, places_in_runs
 from kernbench.common.progress import Progress, computed_beside, no_progress, stage
-from kernbench.trace import Trace
 from kernbench.trace.hops import integers
 from kernbench.trace.params import ParamBlock
+from kernbench.trace.reader import Trace
+from kernbench.trace.spec_values import spec_number
 
 
 class BurstBytes(NamedTuple):
@@ -51,6 +52,11 @@ class _Pieces(NamedTuple):
     bursts: Floats
     first: Floats
     last: Floats
+
+
+def usual_burst(trace: Trace) -> float:
+    """The bytes of a burst by the machine of a trace; 1 where it does not say."""
+    return spec_number(trace.spec, "pe.dma.burst_bytes") or 1.0
 
 
 def burst_bytes(
