@@ -181,19 +181,24 @@ def check_export(case):
     case.ask(f"export perfetto {out}", -1)
     events = json.loads(out.read_text())["traceEvents"]
     slices = {}
+    last_begun = {}
     for event in events:
-        if event["ph"] == "X" and event["cat"] not in ("call", "wait"):
-            slices[event["args"]["op"]] = event
+        track = (event["pid"], event["tid"])
+        if event["ph"] == "E":
+            last_begun[track]["until"] = event["ts"]
+        elif event["ph"] == "B":
+            last_begun[track] = event
+            if event["cat"] not in ("call", "wait"):
+                slices[event["args"]["op"]] = event
     case.equal("export", sorted(slices), list(range(len(ops))), "slices")
     for op in ops:
         event = slices.get(op.position)
         if event is not None:
             args = event["args"]
             ends = (args["start_ps"], args["end_ps"])
-            shown_ns = (round(event["ts"] * 1e3), round(event["dur"] * 1e3))
+            shown_ns = (round(event["ts"] * 1e3), round(event["until"] * 1e3))
             exact = (round(op.t_start * 1e3), round(op.t_end * 1e3))
-            first_ns = exact[0] // 1000
-            whole_ns = (first_ns, exact[1] // 1000 - first_ns)
+            whole_ns = (exact[0] // 1000, exact[1] // 1000)
             fits = (event["name"], ends, shown_ns)
             wanted = (op.name, exact, whole_ns)
             case.equal("export", fits, wanted, f"slice {op.position}")

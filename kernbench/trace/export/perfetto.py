@@ -1,13 +1,18 @@
 """A trace as Chrome trace-event JSON, which Perfetto and chrome://tracing open.
 
 Processes are PEs (or the cube, SIP or machine of what belongs to none), threads are the
-lanes of their components. An event is a line; ``ts`` and ``dur`` are in us.
+lanes of their components. An event is a line; ``ts`` is in us.
+
+A slice is two events, its begin and its end, with the arrows at it between them. What
+has the same ``ts`` is taken in the order of the file, so slices that begin at the same
+ns follow each other. Of one event with a duration that is not so: the engine sorts
+these by their durations, and then one is within the other.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TextIO
@@ -27,7 +32,8 @@ from kernbench.trace.export.timeline import (
 from kernbench.trace.reader import Trace
 
 _AT_ONCE = 8192
-_SLICE = '{"ph":"X","pid":%d,"tid":%d,"ts":%r,"dur":%r,"name":%s,"cat":%s,"args":{%s}}'
+_BEGIN = '{"ph":"B","pid":%d,"tid":%d,"ts":%r,"name":%s,"cat":%s,"args":{%s}}'
+_END = '{"ph":"E","pid":%d,"tid":%d,"ts":%r}'
 _ARROW = '{"ph":"%s","bp":"e","pid":%d,"tid":%d,"ts":%r,"name":"%s","cat":"%s","id":%d}'
 _TRACK_NAME = '{"ph":"M","pid":%d,"tid":%d,"ts":0,"name":"%s_name","args":{"name":%s}}'
 _TRACK_ORDER = (
@@ -61,10 +67,12 @@ def export_perfetto(trace: Trace, path: Path, progress: Progress) -> dict[str, i
         for slices in timeline.slices:
             for first in range(0, len(slices.track), _AT_ONCE):
                 end = first + _AT_ONCE
-                events.write(slices.kind, _slice_events(slices, numbers, first, end))
+                arrows = dict[int, list[str]]()
                 if slices is timeline.ops:
                     arrows = _arrow_events(timeline, numbers, first, end)
-                    events.write("arrows", arrows)
+                texts = _slice_events(slices, numbers, first, end, arrows)
+                events.write(slices.kind, texts)
+                events.counts["arrows"] += sum(map(len, arrows.values()))
                 done += len(slices.track[first:end])
                 progress(done / total)
         file.write("\n]}\n")
@@ -72,7 +80,10 @@ def export_perfetto(trace: Trace, path: Path, progress: Progress) -> dict[str, i
 
 
 class _Events:
-    """Writes events to a file, with commas between them, and counts them by kind."""
+    """Writes events to a file, with commas between them, and counts them by kind.
+
+    A slice with what belongs to it counts as one.
+    """
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -133,20 +144,33 @@ def _track(pid: int, tid: int, kind: str, title: str, order: int) -> str:
     return name + ",\n" + _TRACK_ORDER % (pid, tid, kind, order)
 
 
-def _slice_events(slices: Slices, numbers: _Numbers, first: int, end: int) -> list[str]:
-    """An event for each slice from ``first`` to before ``end``."""
+def _slice_events(
+    slices: Slices,
+    numbers: _Numbers,
+    first: int,
+    end: int,
+    arrows: Mapping[int, Sequence[str]],
+) -> list[str]:
+    """The events of each slice from ``first`` to before ``end``, a text a slice.
+
+    ``arrows`` are the events of the arrows at some of them, by number of the slice.
+    """
     track = slices.track[first:end]
-    start = slices.start_ns[first:end]
-    columns = (
-        numbers.pid[track].tolist(),
-        numbers.tid[track].tolist(),
-        to_us(start).tolist(),
-        to_us(slices.end_ns[first:end] - start).tolist(),
-        map(_quoted, slices.name[first:end]),
-        map(_quoted, slices.category[first:end]),
-        _args(slices, first, end),
-    )
-    return [_SLICE % row for row in zip(*columns, strict=True)]
+    pids = numbers.pid[track].tolist()
+    tids = numbers.tid[track].tolist()
+    starts = to_us(slices.start_ns[first:end]).tolist()
+    ends = to_us(slices.end_ns[first:end]).tolist()
+    names = map(_quoted, slices.name[first:end])
+    categories = map(_quoted, slices.category[first:end])
+    args = _args(slices, first, end)
+    begin_rows = zip(pids, tids, starts, names, categories, args, strict=True)
+    end_rows = zip(pids, tids, ends, strict=True)
+    texts: list[str] = []
+    rows = zip(begin_rows, end_rows, strict=True)
+    for number, (begin_row, end_row) in enumerate(rows, first):
+        events = [_BEGIN % begin_row, *arrows.get(number, ()), _END % end_row]
+        texts.append(",\n".join(events))
+    return texts
 
 
 def _args(slices: Slices, first: int, end: int) -> Iterator[str]:
@@ -168,8 +192,8 @@ def _arg(name: str, value: Any) -> str:
 
 def _arrow_events(
     timeline: Timeline, numbers: _Numbers, first: int, end: int
-) -> list[str]:
-    """The events of arrows at the ops from ``first`` to before ``end``."""
+) -> dict[int, list[str]]:
+    """The events of arrows at the ops from ``first`` to before ``end``, by op."""
     arrows = timeline.arrows
     low, high = np.searchsorted(arrows.op, (first, end))
     op = arrows.op[low:high]
@@ -184,7 +208,10 @@ def _arrow_events(
         titles,
         arrows.number[low:high],
     )
-    return [_ARROW % row for row in rows]
+    events = dict[int, list[str]]()
+    for touched, row in zip(op.tolist(), rows, strict=True):
+        events.setdefault(touched, []).append(_ARROW % row)
+    return events
 
 
 def _rows(*columns: Array) -> Iterable[tuple[Any, ...]]:

