@@ -22,7 +22,8 @@ from kernbench.replay import ReplaySession, questions
 from kernbench.replay.commands import OPS, listed
 from kernbench.replay.text import as_text
 from kernbench.runtime_api import run_bench
-from kernbench.trace import Trace
+from kernbench.sim_engine.op_log import OpRecord
+from kernbench.trace import Trace, TraceWriter
 from kernbench.trace.export import EXPORTERS
 
 TRACES = Path(__file__).parents[1] / "traces"
@@ -292,6 +293,22 @@ def test_no_export_replaces_the_trace_that_it_is_of(tmp_path):
     assert result.exit_code != 0
     assert "it is the trace itself" in result.stderr
     assert path.read_bytes() == Path(MATMUL).read_bytes()
+
+
+def test_no_export_replaces_the_tail_of_the_trace_that_it_is_of(tmp_path):
+    writer = TraceWriter(tmp_path / "x.msgpack")
+    writer.begin({"bench": "x", "arguments": {}, "seed": 0}, None)
+    for row in range(5):
+        writer.op(row, OpRecord(0.0, 1.0, "pe", "math", "add", {}, []), 0, 0, [], [])
+    writer.write_tail()
+    path = tmp_path / "x.msgpack.partial"
+    tail = tmp_path / "x.msgpack.partial.tail"
+    before = tail.read_bytes()
+    result = kernbench("trace", "export", str(path), "konata", "-o", str(tail))
+    assert result.exit_code != 0
+    assert "it is the tail of the trace" in result.stderr
+    assert tail.read_bytes() == before
+    assert len(Trace.open(path).ops) == 5
 
 
 def test_an_export_says_on_a_terminal_how_far_it_is(monkeypatch):

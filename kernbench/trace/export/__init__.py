@@ -26,6 +26,7 @@ from kernbench.trace.export.parquet import export_parquet
 from kernbench.trace.export.perfetto import export_perfetto
 from kernbench.trace.export.pftrace import export_pftrace
 from kernbench.trace.reader import Trace
+from kernbench.trace.tail import tail_of
 
 Counts: TypeAlias = dict[str, int]
 """How many rows or events of each kind were written."""
@@ -102,14 +103,19 @@ def export(
 ) -> Exported:
     """Write ``trace`` to ``out`` in the format ``name``.
 
-    A file replaces a regular file, but not the trace; a folder replaces nothing, or
-    with ``force`` one that holds files of that format only. UsageError for an unknown
-    format, RefusedError if ``out`` cannot be made or something that the format
-    requires is not installed. Then, and when ``progress`` raises, nothing is left
-    behind.
+    A file replaces a regular file, but not the trace or its tail; a folder replaces
+    nothing, or with ``force`` one that holds files of that format only. UsageError for
+    an unknown format, RefusedError if ``out`` cannot be made or something that the
+    format requires is not installed. Then, and when ``progress`` raises, nothing is
+    left behind.
     """
     exporter = _exporter(name)
     path = Path(out).resolve()
+    if path == tail_of(Path(trace.path).resolve()):  # a run may be about to write it
+        raise RefusedError(
+            f"cannot export to {out}: it is the tail of the trace, which has its last "
+            "rows; name another"
+        )
     if path.exists():
         _check_replaceable(exporter, trace, path, out, force)
     try:
