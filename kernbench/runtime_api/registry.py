@@ -185,12 +185,23 @@ def _bound(key: str, value: Any, default: Any) -> Any:
     kind = int if default is None else type(default)
     bound = _parsed(key, value, kind) if isinstance(value, str) else value
     fits = (int, float) if kind is float else (kind, type(default))
-    if not isinstance(bound, fits):
+    is_truth_value = isinstance(bound, bool) and kind is not bool
+    if is_truth_value or not isinstance(bound, fits):
         raise UsageError(f"{key}={value!r}: must be {kind.__name__}")
+    if kind is float:
+        return _as_float(key, bound)
     if isinstance(default, str) and is_dtype_name(default):
         text = str(bound)
         return dtype_name(text) if is_dtype_name(text) else text
     return bound
+
+
+def _as_float(key: str, number: float) -> float:
+    """A number as a float: 1 and 1.0 are the same parameter."""
+    try:
+        return float(number)
+    except OverflowError:
+        raise UsageError(f"{key}: must be float, and is too large for one") from None
 
 
 def _parsed(key: str, text: str, kind: type) -> Any:

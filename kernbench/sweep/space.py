@@ -269,6 +269,7 @@ def _check_axes(entry: Bench, axes: Sequence[Axis], options: RunOptions) -> None
     """
     fields = [path for path, _ in leaf_types(TopologySpec)]
     by_name: dict[str, Axis] = {}
+    by_path: dict[str, Axis] = {}
     for axis in axes:
         if axis.name in by_name:
             raise UsageError(
@@ -276,6 +277,14 @@ def _check_axes(entry: Bench, axes: Sequence[Axis], options: RunOptions) -> None
                 "the field of the machine with its whole path"
             )
         by_name[axis.name] = axis
+        path = _whole_path(axis.name, fields)
+        if axis.part == "spec" and path is not None:
+            if path in by_path:
+                raise UsageError(
+                    f"{axis.label}: {by_path[path].label} is the same field, {path}; "
+                    "write it once"
+                )
+            by_path[path] = axis
         values = [axis.low] if axis.values is None else axis.values
         if isinstance(values, range):
             values = values[:1]
@@ -284,15 +293,17 @@ def _check_axes(entry: Bench, axes: Sequence[Axis], options: RunOptions) -> None
                 bind_params(entry, {axis.name: value})
             elif axis.part == "seed":
                 _check_seed(value)
-            elif not _is_field(axis.name, fields):
+            elif path is None:
                 load_spec(options.topology_file, {axis.name: value})
     load_spec(options.topology_file)
 
 
-def _is_field(name: str, fields: Sequence[str]) -> bool:
-    """Whether just one field of the machine is meant."""
+def _whole_path(name: str, fields: Sequence[str]) -> str | None:
+    """The one field of the machine that is meant; None if that is none or several."""
+    if name in fields:
+        return name
     found = [path for path in fields if path.endswith(f".{name}")]
-    return name in fields or len(found) == 1
+    return found[0] if len(found) == 1 else None
 
 
 def _check_seed(value: Any) -> None:

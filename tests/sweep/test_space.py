@@ -76,6 +76,10 @@ WRONG = {
     "bench: matmul\nset: {q: 1}": "has no parameter 'q'",
     "bench: matmul\nset: {m: [64, big]}": "m=big: must be int",
     "bench: matmul\nset: {m: {from: 0.5, to: 2.0}}": "m=0.5: must be int",
+    "bench: matmul\nset: {m: [64, true]}": "m=True: must be int",
+    "bench: matmul\nspec: {clock_ghz: [1, 2], pe.clock_ghz: 1}": (
+        "spec: pe.clock_ghz: spec: clock_ghz is the same field, pe.clock_ghz"
+    ),
     "bench: matmul\nset: [m]": "set: must be a mapping",
     "bench: matmul\nspec: {pe.clock_mhz: [1]}": "unknown field",
     "bench: matmul\nspec: {count: [1]}": "could be any of",

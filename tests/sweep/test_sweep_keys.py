@@ -9,7 +9,7 @@ from kernbench.sweep.space import Point, read_space
 BENCH = """
 from kernbench.benches import bench
 @bench(name='b', description='')
-def run(torch, n=64): pass
+def run(torch, n=64, scale=0.5): pass
 """
 
 
@@ -28,6 +28,7 @@ def key(space_file, tmp_path):
 def test_the_same_run_has_the_same_key(key):
     assert key() == key()
     assert key({"n": 64}) == key()
+    assert key({"scale": 1}) == key({"scale": 1.0}) != key()
     assert key(spec={"clock_ghz": 2}) == key(spec={"pe.clock_ghz": 2.0}) != key()
     assert len(key()) == 64
 
