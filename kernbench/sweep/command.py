@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -16,6 +15,7 @@ from kernbench.common.interrupts import interruptible
 from kernbench.console import say
 from kernbench.errors import UsageError
 from kernbench.shell.commands import ShellCommand
+from kernbench.shell.options import json_text
 from kernbench.visible import visible
 
 if TYPE_CHECKING:
@@ -231,6 +231,7 @@ def show(
 
     Below each row is the command that records its trace.
     """
+    from kernbench.replay.plain import as_data
     from kernbench.sweep.plot import plot_of
     from kernbench.sweep.show import read_results, table_lines
     from kernbench.sweep.store import replace_file
@@ -250,7 +251,7 @@ def show(
         indices = results.sorted_by(sort, reverse)
     shown = indices[:limit]
     if as_json:
-        text = json.dumps(results.records(shown)).replace("\x7f", "\\u007f")
+        text = json_text(as_data(results.records(shown)))
         say(text)
         return
     say(visible(results.title()))

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from kernbench.common.interrupts import Uninterrupted
 from kernbench.errors import KernbenchError, RefusedError, UsageError
+from kernbench.replay.plain import as_data
 from kernbench.sweep.point import Outcome
 from kernbench.sweep.space import Point
 
@@ -43,7 +44,7 @@ class Row(NamedTuple):
     error: str | None
 
     def line(self) -> bytes:
-        """The row as a line of ``points.jsonl``."""
+        """The row as a line of ``points.jsonl``; NaN and infinities are text."""
         data = {
             "key": self.key,
             "set": dict(self.point.params),
@@ -52,7 +53,7 @@ class Row(NamedTuple):
             "result": self.result,
             "error": self.error,
         }
-        return json.dumps(data).encode() + b"\n"
+        return json.dumps(as_data(data)).encode() + b"\n"
 
 
 def row_of(line: bytes) -> Row | None:

@@ -1,6 +1,7 @@
 """What is in a folder of results after kills, damage, and with a disk that is full."""
 
 import json
+import math
 import resource
 
 import pytest
@@ -42,6 +43,18 @@ def opened():
 def test_a_row_is_read_as_it_was_written():
     for made in (row("a"), row("b", "KernelError: it\nfailed")):
         assert row_of(made.line()) == made
+
+
+def test_a_line_is_json_whatever_numbers_a_row_has():
+    params = {"nan": math.nan, "inf": math.inf, "less": -math.inf, "one": 1.0}
+    line = Row("a", Point(params, {}, 0), {"end_ns": math.nan}, None).line()
+
+    def refused(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    data = json.loads(line, parse_constant=refused)
+    assert data["set"] == {"nan": "nan", "inf": "inf", "less": "-inf", "one": 1.0}
+    assert row_of(line).key == "a"
 
 
 def test_rows_are_there_when_added_and_sorted_at_the_end(opened, tmp_path):
