@@ -136,7 +136,8 @@ def run(bench: str, no_data: bool, as_json: bool, **options: Any) -> None:
             )
     except KernbenchError as error:
         if as_json and error.exit_code == 1:
-            ended = {"bench": bench, "params": options["params"], **given}
+            params = options["params"] if error.params is None else error.params
+            ended = {"bench": bench, "params": dict(params), **given}
             ended |= {"ok": False, "error": described(error), "texts": texts.rows}
             say(json_text(as_data(ended)))
         raise

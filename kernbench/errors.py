@@ -27,12 +27,18 @@ A program that ends with one of them exits with its ``exit_code``, as grep and d
 1 where something ran and the answer is bad, 2 where nothing ran or could be read.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 
 class KernbenchError(Exception):
     """Root of all errors that kernbench raises on purpose."""
 
     exit_code = 1
     """What a program ends with."""
+
+    params: Mapping[str, Any] | None = None
+    """Of a run that it ended the bench's parameters, with their defaults."""
 
 
 class RefusedError(KernbenchError):

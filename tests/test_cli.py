@@ -112,6 +112,23 @@ def test_json_holds_what_a_sweep_needs(tmp_path):
     assert answer["findings"] == []
 
 
+def test_a_run_that_failed_has_the_params_of_one_that_did_not():
+    words = ("run", "matmul", "--set", "m=32", "k=32", "pes=1", "--json")
+    failed = kernbench(*words, "--max-ns", "100")
+    assert failed.exit_code == 1
+    answer = json.loads(failed.stdout)
+    assert answer["ok"] is False
+    assert answer["params"] == {
+        "m": 32,
+        "k": 32,
+        "n": 256,
+        "dtype": "f16",
+        "tile": 64,
+        "pes": 1,
+    }
+    assert answer["params"] == json.loads(kernbench(*words).stdout)["params"]
+
+
 @pytest.mark.slow
 def test_a_spec_field_changes_the_machine():
     def simulated(*spec):

@@ -407,6 +407,8 @@ def simulate(
         # The one that ends it is raised, not another that comes meanwhile.
         with suppress(KeyboardInterrupt), Uninterrupted():
             _keep_what_there_is(writer, engine, error)
+        if isinstance(error, KernbenchError):
+            error.params = setup.arguments
         raise
     return result
 
