@@ -44,9 +44,15 @@ _HINTS = {
     "fetch": "pe.tcm.read_bw_gbs",
     "store": "pe.tcm.write_bw_gbs",
     "issue": "pe.cpu.issue_cycles",
-    "link": "router.link_bw_gbs",
     "hbm_channel": "cube.hbm.channel_bw_gbs",
 }
+_LINK_HINTS = {
+    ".pcie": "system.pcie_bw_gbs",
+    ".ucie": "cube.ucie.bw_gbs",
+    ".io_noc": "sip.io.noc_bw_gbs",
+    "": "router.link_bw_gbs",
+}
+"""What makes the links faster behind a node with that in its name."""
 _LINES = 8  # kernel lines in the text
 _NODES = 1 << 12  # nodes of the path between two calls of progress, some ms
 _NONE = -1
@@ -98,8 +104,9 @@ class CriticalPath:
         for what, ns in [*self.totals.items(), *list(self.by_line.items())[:_LINES]]:
             lines.append(f"{ns / whole:>7.1%} {ns:>12.2f} ns  {what}")
         largest = next(iter(self.totals), "")
-        if largest in _HINTS:
-            ask = f"kernbench trace whatif FILE {_HINTS[largest]}=…"
+        field = self._hint(largest)
+        if field:
+            ask = f"kernbench trace whatif FILE {field}=…"
             hint = f"most of it is {largest}; what if: {ask}"
             lines += wrapped(hint, width, 2)
         if self.steps:
@@ -109,6 +116,17 @@ class CriticalPath:
         if self.left_out:
             lines.append(f"({self.left_out:,} shorter steps)")
         return lines
+
+    def _hint(self, largest: str) -> str:
+        """The field that would have less of what the path is most of; "": none."""
+        if largest != "link":
+            return _HINTS.get(largest, "")
+        waited = dict.fromkeys(_LINK_HINTS.values(), 0.0)
+        for step in self.steps:
+            if step.what == "link":
+                part = next(part for part in _LINK_HINTS if part in step.node)
+                waited[_LINK_HINTS[part]] += step.ns
+        return max(waited, key=waited.__getitem__)
 
 
 class _Waits(NamedTuple):

@@ -50,10 +50,11 @@ class Fetched:
 
     ``nbytes`` were read in all, ``distinct`` are those of them that a PE had not read
     before in the launch, and ``times`` is the first by the second. ``advice`` is the
-    tile that would fetch it once, as "n = 1024"; "" where no tile is the cause.
-    ``pes`` PEs read it, in ``launches`` launches: together they read more than it has,
-    although none of them reads a byte again. ``again`` is the position of the first op
-    that read what its PE had read before; None where nothing was read again.
+    tile with which a composite would fetch it once, as "n = 1024"; "" where none is
+    the cause. ``pes`` PEs read it, in ``launches`` launches: together they read more
+    than it has, although none of them reads a byte again. ``again`` is the position of
+    the first op that read what its PE had read before; None where nothing was read
+    again.
     """
 
     tensor: str
@@ -80,7 +81,7 @@ class Fetched:
             f"{_size(self.nbytes)} are refetches"
         )
         if self.advice:
-            text += f"; {self.advice} would fetch it once"
+            text += f"; {self.advice}: once a composite"
         return text + self._readers()
 
     def _readers(self) -> str:

@@ -51,6 +51,10 @@ _BUSY_SHARE = 0.2
 """Of the time between two transactions on a link: if it was busy for less, the second
 would not wait for the first on a link five times as slow."""
 
+MOST_SLOWER = 4.0
+"""By which a link may be slower for a graph to know who would wait for whom there: with
+less than ``_BUSY_SHARE`` between two, no edge says so."""
+
 
 class Lanes(NamedTuple):
     """Ops that started one after the other at an engine, in pairs of neighbours.

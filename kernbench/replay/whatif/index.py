@@ -51,7 +51,7 @@ from kernbench.replay.whatif.fields import (
     value_of,
     with_changes,
 )
-from kernbench.replay.whatif.graph import Graph, build_graph
+from kernbench.replay.whatif.graph import MOST_SLOWER, Graph, build_graph
 from kernbench.replay.whatif.holds import Holds
 from kernbench.replay.whatif.links import ChangedLinks, LinkTimes, recorded_links
 from kernbench.replay.whatif.machine import Machine, Ways, ways_of
@@ -114,6 +114,11 @@ _TURNED_OTHERWISE = (
 _OTHER_ROWS = (
     "transactions would open rows of HBM, or fill some of its channels, at another "
     "pace than is known; sent alone they are off by {share:.1%}"
+)
+
+_SLOWER = (
+    "a link would be {times:.3g} times slower; who waits there for whom that did not "
+    "wait before is known up to {most:g} times"
 )
 
 _CREDITS = (
@@ -470,6 +475,9 @@ class WhatIfIndex:
         queues = known.queues
         overtaken = queues.overtaken(times, weight)
         by_node = times[known.batches.place]
+        slower = _slower(known, machine)
+        if slower > MOST_SLOWER:
+            return overtaken, _SLOWER.format(times=slower, most=MOST_SLOWER)
         if _has_other_moves(known, machine):
             off = self._moves_alone(known).off(machine)
             if off > ALONE_SHARE:
@@ -598,6 +606,18 @@ def _has_other_moves(known: _Known, machine: Machine) -> bool:
     """Whether anything may move at another pace on a machine: HBM, or a link."""
     same_hbm = machine.spec.cube.hbm == known.spec.cube.hbm
     return machine.links is not known.links or not same_hbm
+
+
+def _slower(known: _Known, machine: Machine) -> float:
+    """How many times slower that link is that is slowed down most, of those on paths
+    of a trace.
+    """
+    if machine.links is known.links:
+        return 1.0
+    used = np.unique(known.ways.hop_edges)
+    used = used[used >= 0]
+    slower = known.links.speed[used] / machine.links.speed[used]
+    return float(slower.max(initial=1.0))
 
 
 def _refuse_parts(trace: Trace) -> None:

@@ -142,8 +142,8 @@ def test_a_matmul_reads_a_for_each_tile_of_n_and_says_which_n_would_not(traced):
     session = traced("matmul", m=128, k=96, n=256, tile=64, pes=1)
     a, b = session.fetches().tensors
     assert session.fetches().lines(100) == [
-        "a 4 times: 72 KiB of 96 KiB are refetches; n = 256 would fetch it once",
-        "b 2 times: 48 KiB of 96 KiB are refetches; m = 128 would fetch it once",
+        "a 4 times: 72 KiB of 96 KiB are refetches; n = 256: once a composite",
+        "b 2 times: 48 KiB of 96 KiB are refetches; m = 128: once a composite",
         "(m and n: of the composite's tile, whether or not it fits the TCM)",
     ]
     assert (a.times, b.times) == (4, 2)
@@ -194,4 +194,4 @@ def test_a_line_that_is_too_long_goes_on_in_the_next(traced):
     for width in (30, 50, 80):
         lines = fetches.lines(width)
         assert max(map(len, lines)) <= width
-        assert "n = 256 would fetch it once" in " ".join(map(str.strip, lines))
+        assert "n = 256: once a composite" in " ".join(map(str.strip, lines))

@@ -170,6 +170,14 @@ def test_a_wait_for_a_link_is_no_row_that_was_opened(far, changes, tmp_path):
     assert abs(told.predicted_ns / Trace.open(tmp_path / "changed").end_ns - 1) < 1e-3
 
 
+def test_a_link_that_is_far_slower_may_have_others_wait(far):
+    index = WhatIfIndex(Trace.open(far))
+    assert index.predict(["system.pcie_bw_gbs=20"]).sure
+    told = index.predict(["system.pcie_bw_gbs=6.3"])
+    assert not told.sure
+    assert "10 times slower" in told.why
+
+
 def test_of_a_run_that_ended_within_a_launch_nothing_is_sure(tmp_path):
     with pytest.raises(KernelError):
         recorded(ENDED, tmp_path)
