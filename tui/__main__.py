@@ -321,6 +321,8 @@ def open_session(
         first = session.index.ops.started_before(launch_start)
         op = min(first, len(session) - 1)
     session.goto(op)
+    # Where one begins is no jump that could be undone.
+    session.state = session.state._replace(left=())
     return session
 
 

@@ -254,6 +254,8 @@ class Info:
     """What a trace holds; ``plugins`` are the models of users that the run had, by
     name, with the SHA-256 of their files. ``changed`` is what a re-run did otherwise
     than the run that it repeats, ``part`` says what of another trace this is a part of.
+    ``verified`` is None where Phase 2 did not execute the run; ``compared`` are the
+    shards of outputs that it compared.
     """
 
     bench: str
@@ -269,6 +271,7 @@ class Info:
     launches: int
     tensors: tuple[str, ...]
     verified: bool | None
+    compared: int = 0
     changed: tuple[str, ...] = ()
     part: str = ""
 
@@ -285,6 +288,9 @@ class Info:
         values["error"] = self.error or "no"
         values["recording"] = self._recording()
         values["verified"] = _VERIFIED[self.verified]
+        del values["compared"]
+        if self.verified and not self.compared:
+            values["verified"] = "nothing: the bench states no expected outputs"
         return {
             name.removesuffix("_ns"): cell_text(value) for name, value in values.items()
         }

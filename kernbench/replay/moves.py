@@ -265,7 +265,7 @@ def _found(
 ) -> Session:
     if not 0 <= at < len(known):
         why = "" if len(known) else index.misspelt(expr)
-        why = why or f"{len(known):,} do"
+        why = why or (f"{len(known):,} do" if len(known) else "none does")
         raise UsageError(f"no op {way} op {session.cursor} fits {expr!r}; {why}")
     return jump(index, session, int(known[at]))
 

@@ -406,6 +406,7 @@ class OpFacts:
             launches=len(trace.launches),
             tensors=tuple(trace.strings[n] for n in tensors),
             verified=None if report is None else bool(report.get("ok")),
+            compared=len(trace.recorded_verdicts),
             changed=changed.lines() if changed else (),
             part="" if trace.window is None else trace.window.text,
         )

@@ -69,3 +69,10 @@ def test_the_critical_path_passes_what_held_an_op(held):
     assert 4 in ops
     assert "unexplained" not in path.totals
     assert path.totals["operand"] + path.totals["dma read"] > 1000
+
+
+def test_a_run_of_which_nothing_was_compared_is_not_called_verified(held):
+    assert held.trace.verify_report["ok"]
+    assert held.info().compared == 0
+    (line,) = [x for x in held.info().lines(80) if x.startswith("verified")]
+    assert line.endswith("nothing: the bench states no expected outputs")

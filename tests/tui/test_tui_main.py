@@ -162,6 +162,14 @@ def test_demo_is_found_in_the_package_of_a_wheel(tmp_path: Path, monkeypatch) ->
     assert demo_path() == package / "traces" / "matmul.msgpack"
 
 
+def test_where_one_begins_is_no_jump_that_could_be_undone(trace_path):
+    session = open_session(trace_path, None)
+    begins = session.cursor
+    assert begins > 0
+    session.back()
+    assert session.cursor == begins
+
+
 def test_starts_at_the_first_op_of_the_launch(trace_path: Path) -> None:
     session = open_session(trace_path, None)
     launched, _ = session.launch_window()

@@ -242,7 +242,7 @@ class Row:
         text = self._text(slice_, room - ends_here)
         if ends_here and not text.startswith(slice_.name):
             text = self._text(slice_, room)  # the name matters more than the end
-            ends_here = text != slice_.name
+            ends_here = len(text) < room
         if starts_here:
             self._put(first, self.glyphs.edge, f"{ground}<")
             self._put(first + 1, text.ljust(width - 1), style)

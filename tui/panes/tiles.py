@@ -365,7 +365,7 @@ class TilesPane(BasePane[TilesState]):
         if outline.current is None and op != cursor:
             whole = f"last {whole}"
         count = count_text(outline.tiles, "tile")
-        times = f"{time_text(t1 - t0)} from {time_text(t0)}"
+        times = f"{time_text(t1 - t0)} shown"
         return [(f" {whole}: {count}; {times}", "title")]
 
 

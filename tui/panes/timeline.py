@@ -254,6 +254,8 @@ class TimelinePane(BasePane[TimelineState]):
             case ChangeView(by):
                 state = self.next_view(state, by) or state
                 state = replace(state, seeks=state.view in _MARKED)
+                if not state.seeks:  # back to the cursor from what a view has marked
+                    state = replace(state, rows=state.rows.released())
             case Pin():
                 return self._pin(state, frame, answers)
             case Enter():

@@ -94,7 +94,7 @@ def output_line(out: OutputRow, is_shown: bool, picked: bool, glyphs: Glyphs) ->
     state, state_style = _verdict_of(row.ok)
     counts_style = ""
     if not out.due:
-        state = f"due op {out.after - 1}"
+        state = f"due op {out.after - 1:,}"
         state_style = "dim"
         counts_style = "dim"
     mark = ">" if is_shown else " "
@@ -140,14 +140,17 @@ def verdict(found: Comparison, subject: Subject, frame: Frame) -> list[Line]:
     row = found.row
     if row is None:
         return lines
-    counts = (
-        f" {row.mismatches:,} of {row.elements:,} bad, {row.left_out}"
-        f"abs {row.max_abs:.1e} ulp {ulps_text(row.max_ulp)}"
-    )
-    limits = f"  rtol {row.tolerance.rtol:g} atol {row.tolerance.atol:g}"
-    line = [(head, "bold"), _verdict_of(row.ok), (counts, "title")]
-    if length(line) + len(limits) <= frame.width:
-        line.append((limits, "dim"))
+    line: Line = [(head, "bold"), _verdict_of(row.ok)]
+    facts: Line = [
+        (f" {row.mismatches:,} of {row.elements:,} bad, {row.left_out}", "title"),
+        (f"abs {row.max_abs:.1e}", "title"),
+        (f" ulp {ulps_text(row.max_ulp)}", "title"),
+        (f"  rtol {row.tolerance.rtol:g} atol {row.tolerance.atol:g}", "dim"),
+    ]
+    for fact in facts:
+        if length([*line, fact]) > frame.width:
+            break
+        line.append(fact)
     return [*lines, line]
 
 

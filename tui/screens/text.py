@@ -12,6 +12,7 @@ from textual.geometry import Region
 from kernbench.replay.command import Call
 from kernbench.replay.commands import DELETE, GOTO
 from kernbench.replay.query import Stop
+from kernbench.replay.text import count_text
 from tui.actions import BY_ID, ToPane
 from tui.ansi import LeavingOnce
 from tui.desk import Desk
@@ -356,7 +357,7 @@ class StopsScreen(PageScreen):
     def _row(self, stop: Stop, width: int, picked: bool) -> Line:
         mark = ">" if picked else " "
         text = f"{mark} {stop.number} {stop.kind} {stop.what}"
-        ops = f" at {stop.ops:,} ops"
+        ops = f" at {count_text(stop.ops, 'op')}"
         style = "pick" if picked else ""
         return [(clip(text, width - len(ops), self.glyphs), style), (ops, "dim")]
 

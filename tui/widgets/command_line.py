@@ -19,7 +19,12 @@ from tui.ansi import PromptInput
 from tui.messages import Hint, RunCommand
 
 _MAX_HINTS = 30  # words
-_EXAMPLE = "goto 40 | t 3.2us | memory c | help   (Tab completes, Esc leaves)"
+_COMMANDS = "goto 40 | t 3.2us | memory c | help   (Tab completes, Esc leaves)"
+_EXAMPLES = {
+    "/": "dma_write | kind=gemm and pe=3   (Enter finds the next, Esc leaves)",
+    "&": "kind=gemm and pe=3 | bytes>4096   (Enter shows these alone, Esc leaves)",
+}
+"""What could be typed behind a prompt; behind others it is a command."""
 
 _TABLE = (*COMMANDS, *SCREEN_COMMANDS)
 
@@ -43,7 +48,7 @@ class CommandLine(PromptInput):
 
     def __init__(self, session: ReplaySession) -> None:
         super().__init__(
-            id="command", placeholder=_EXAMPLE, compact=True, select_on_focus=False
+            id="command", placeholder=_COMMANDS, compact=True, select_on_focus=False
         )
         self.cursor_blink = False  # nothing is written while nothing is done
         self._session = session
@@ -58,6 +63,7 @@ class CommandLine(PromptInput):
         What is typed is run, and completed, as if it were behind ``before``.
         """
         self.prompt = prompt
+        self.placeholder = _EXAMPLES.get(prompt, _COMMANDS)
         self._before = before
         self._recalled = len(self._past_lines)
         self._set_line(text)

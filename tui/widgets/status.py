@@ -96,6 +96,8 @@ class Status(LineWidget):
         self._file = visible(name)
         info = index.ops.info()
         self._verdict = _Part(4, _VERDICTS[info.verified])
+        if info.verified and not info.compared:
+            self._verdict = _Part(4, ("  nothing verified ", "dim"))
         if info.error and info.verified is None:
             what = info.error.partition(":")[0][:30]
             self._verdict = _Part(8, (f"  run ended with {what} ", "bad"))

@@ -183,8 +183,10 @@ def _named(name: str) -> Field:
     ends = {path.rpartition(".")[2]: path for path in fields}
     near = get_close_matches(name, fields, 3, 0.5)
     near += [ends[end] for end in get_close_matches(name, ends, 3, 0.6)]
-    shown = ", ".join(dict.fromkeys(near)) or "see kernbench info --topology"
-    raise UsageError(f"whatif {name}: unknown field; the nearest: {shown}")
+    what = "kernbench info --topology lists all"
+    if near:
+        what = f"the nearest: {', '.join(dict.fromkeys(near))}"
+    raise UsageError(f"whatif {name}: unknown field; {what}")
 
 
 def with_changes(spec: TopologySpec, changes: tuple[Change, ...]) -> TopologySpec:

@@ -4,6 +4,7 @@ hazards.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -705,3 +706,12 @@ def test_while_the_outputs_are_computed_the_lead_is_there() -> None:
     lead, waiting = bench.lines
     assert lead.startswith(" first divergence: ")
     assert waiting == " computing outputs: 50%  Esc cancels"
+
+
+@pytest.mark.parametrize("width", range(40, 120, 7))
+def test_a_number_of_the_verdict_is_whole_or_left_out(width):
+    """2,129 ULP: of ``ulp 2,12`` nobody could tell."""
+    bench = diff("fault_overflow", 5, replace(SMALL, width=width))
+    (line,) = [line for line in bench.lines if "DIFFERS" in line]
+    assert "ulp 2,129" in line or "ulp" not in line
+    assert "atol" not in line or re.search(r"atol \S+$", line)

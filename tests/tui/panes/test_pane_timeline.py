@@ -993,3 +993,13 @@ def test_among_hazards_the_race_next_to_the_cursor_is_claimed():
     assert claimed(bench) == "race 2"
     bench.answers.asked[FOUND_HAZARDS.ask()] = Findings((), "", True)
     assert claimed(bench) is None
+
+
+def test_the_overview_goes_back_to_the_cursor_from_what_a_view_has_marked(matmul):
+    bench = timeline(matmul, 16, height=10)
+    row = [line for line in bench.lines if line.startswith(">")]
+    assert row
+    for _ in TimelinePane.views:
+        bench.send(ChangeView(1))
+    assert bench.pane.view(bench.state) == 0
+    assert [line for line in bench.lines if line.startswith(">")] == row

@@ -195,3 +195,9 @@ def test_the_name_of_the_cursors_slice_matters_more_than_its_end():
     drawn = row(10)
     drawn.add_slices([Slice(0, 0, 40, "M", 0, "sum")], Pointed(0))
     assert text(drawn) == "▌sum      "
+
+
+def test_a_cut_name_keeps_its_ellipsis_in_the_cursors_slice():
+    drawn = row()
+    drawn.add_slices([gemm(7, 0, 60, "x[0:1024]")], Pointed(7))
+    assert text(drawn).rstrip().endswith("\N{HORIZONTAL ELLIPSIS}")
