@@ -267,6 +267,23 @@ def _found(case, line, position):
 # -- what is recorded -------------------------------------------------------------
 
 
+def _held_behind(case, op, until, told):
+    """What the answer may name behind a wait of which the file names nothing: an
+    earlier op of the same kernel that has begun by its end, and ended later than the
+    op. -1 if the answer names none, or one that is not so.
+    """
+    named = [wait[4] for wait in told if wait[1] == "operand" and wait[3] == until]
+    mine = _calls(case, op)
+    for position in named:
+        other = case.recording.ops[position]
+        theirs = _calls(case, other)
+        same = (mine["pe"], mine["launch"]) == (theirs["pe"], theirs["launch"])
+        lasts = other.t_start < until and other.t_end > op.t_end
+        if position >= 0 and same and other.cmd < op.cmd and lasts:
+            return position
+    return -1
+
+
 def check_op(case):
     """``op``, ``source`` and the lines of ``ops``: what the file has of an op."""
     recording = case.recording
@@ -293,6 +310,8 @@ def check_op(case):
             holder = by_row.get(wait["holder"], -1)
             node = recording.strings[wait["node"]]
             reason = case.reasons[wait["reason"]]
+            if holder < 0 and reason == "operand":
+                holder = _held_behind(case, op, wait["t1"], answer.waits)
             waits.append((node, reason, wait["t0"], wait["t1"], holder))
         case.equal("op", sorted(answer.waits), sorted(waits), f"waits of {what}")
         source = case.ask("source", position)
