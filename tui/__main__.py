@@ -320,9 +320,7 @@ def open_session(
         launch_start, _ = session.launch_window()
         first = session.index.ops.started_before(launch_start)
         op = min(first, len(session) - 1)
-    session.goto(op)
-    # Where one begins is no jump that could be undone.
-    session.state = session.state._replace(left=())
+    session.begin_at(op)
     return session
 
 

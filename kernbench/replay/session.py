@@ -199,6 +199,12 @@ class ReplaySession:
         self.state = moves.jump(self.index, self.state, op)
         return self.state.cursor
 
+    def begin_at(self, op: int) -> int:
+        """To an op as ``goto``, but not by a jump that ``back`` would undo."""
+        self.goto(op)
+        self.state = self.state._replace(left=())
+        return self.cursor
+
     def goto_mark(self, name: str) -> int:
         """To ``start``, ``end`` or a mark; UsageError lists the marks."""
         return self._move(commands.GOTO(op=name))

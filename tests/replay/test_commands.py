@@ -188,7 +188,7 @@ def test_every_command_answers_as_text_and_as_data(shipped_session, command):
         ("ops --limit x", "count 'x': must be a whole number"),
         ("ops 3 4", r"ops: takes \[COUNT\] \[where EXPR\] \[limit COUNT\], got 3 4"),
         ("delete 1", "no stop 1; there is: none"),
-        ("find op = 999", "no op after op -1 fits 'op = 999'; 0 do"),
+        ("find op = 999", "no op after op -1 fits 'op = 999'; none does"),
         ("help fly", "unknown command 'fly'"),
         ("assert ok info", "'info' gives no verdict"),
     ],

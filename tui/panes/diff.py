@@ -663,7 +663,7 @@ class DiffPane(BasePane[DiffState]):
             return [(" made by ...", "dim"), keys]
         op = _maker(blame)
         if op is None:
-            return [(" never written", "mark"), keys]
+            return [(" not written so far", "mark"), keys]
         (link,) = [one for one in blame.links if one.op.op == op]
         word = " made by" if blame.suspect is None else " suspect:"
         site = link.op.site.rpartition("/")[2]

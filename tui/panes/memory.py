@@ -655,7 +655,7 @@ def _head(summary: TensorSummary, state: MemoryState, width: int) -> list[Line]:
     if changed:
         line.append((f"  {changed:,} changed*", "mark"))
     if summary.unwritten:
-        line.append((f"  {summary.unwritten:,} never written", "dim"))
+        line.append((f"  {summary.unwritten:,} not written so far", "dim"))
     low = number_text(summary.minimum)
     high = number_text(summary.maximum)
     mean = number_text(summary.mean)

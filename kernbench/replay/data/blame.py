@@ -135,7 +135,7 @@ def _add_tree(
     for op in part.writers:
         link = links.get(op)
         if link is None:
-            what = f"op {op:,}: not followed" if op >= 0 else "never written"
+            what = f"op {op:,}: not followed" if op >= 0 else "not written so far"
             lines.append(indent + what)
             continue
         row = link.op
