@@ -96,7 +96,7 @@ class ProgramOrder:
         then, and touches the same bytes.
         """
         found = np.full(len(rows), _NONE)
-        if not len(rows):
+        if not len(rows) or not len(self.rows):  # a damaged trace may have lost them
             return found
         spec = self._trace.spec
         starts = self._trace.op_columns.t_start[self.rows]

@@ -47,9 +47,9 @@ _HINTS = {
     "hbm_channel": "cube.hbm.channel_bw_gbs",
 }
 _LINK_HINTS = {
-    ".pcie": "system.pcie_bw_gbs",
-    ".ucie": "cube.ucie.bw_gbs",
-    ".io_noc": "sip.io.noc_bw_gbs",
+    "pcie": "system.pcie_bw_gbs",
+    "ucie": "cube.ucie.bw_gbs",
+    "io_noc": "sip.io.noc_bw_gbs",
     "": "router.link_bw_gbs",
 }
 """What makes the links faster behind a node with that in its name."""
