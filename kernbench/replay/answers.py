@@ -254,8 +254,8 @@ class Info:
     """What a trace holds; ``plugins`` are the models of users that the run had, by
     name, with the SHA-256 of their files. ``changed`` is what a re-run did otherwise
     than the run that it repeats, ``part`` says what of another trace this is a part of.
-    ``verified`` is None where Phase 2 did not execute the run; ``compared`` are the
-    shards of outputs that it compared.
+    ``verified`` is None where Phase 2 did not execute the run; ``compared`` is how many
+    outputs it compared.
     """
 
     bench: str

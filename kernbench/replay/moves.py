@@ -9,13 +9,14 @@ the answer.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
 
 from kernbench.common.arrays import Array, Ints
-from kernbench.common.messages import WAIT_REASONS
+from kernbench.common.messages import WAIT_REASONS, Wait
 from kernbench.errors import UsageError
 from kernbench.replay.expr import parse_count, parse_time
 from kernbench.replay.index import Index
@@ -192,7 +193,7 @@ def to_cause(index: Index, session: Session, args: NoArguments, known: None) -> 
     """
     op = index.ops.checked(session.cursor)
     before, _ = stages_beside(index, op)
-    cause = cause_of(index, op, before)
+    cause = cause_of(index, op, before, index.ops.waits(op))
     return session if cause is None else jump(index, session, cause)
 
 
@@ -358,13 +359,15 @@ def _stages_of_tile(index: Index, op: int) -> Ints:
     return composite.ops_of(tile)
 
 
-def cause_of(index: Index, op: int, before: Ints) -> int | None:
-    """What an op waited for last, if only the stage ``before`` it in its tile."""
+def cause_of(index: Index, op: int, before: Ints, waits: Sequence[Wait]) -> int | None:
+    """What an op waited for last, by its ``waits``, if only the stage ``before`` it in
+    its tile.
+    """
     trace = index.trace
     known = trace.position[trace.deps(index.ops.row_of(op))]
     found = np.append(known, before).astype(np.int64)
     until = index.ops.ends(found)
-    for _, reason, _, t1, holder in index.ops.waits(op):
+    for _, reason, _, t1, holder in waits:
         if holder < 0 or holder in found:
             continue
         # What was held in program order waited until the other began, which may have

@@ -6,8 +6,6 @@ same bytes, if one of the two writes them (docs/machine.md, "Program order").
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from kernbench.common.arrays import Floats, Ints
@@ -17,32 +15,34 @@ from kernbench.common.rows import share_a_byte
 from kernbench.sim_engine.accesses import Regions, regions
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
-from kernbench.trace.hops import named, tile_composites
-from kernbench.trace.spec_values import cycle_ns, spec_number
+from kernbench.trace.hops import named
+from kernbench.trace.spec_values import cycle_ns, sent_bytes_per_ns
 
 HELD = WAIT_REASONS.index("operand")
 _NONE = -1
 _SEND = "ipcq_copy"
 
 
-def program_order(trace: Trace) -> ProgramOrder:
-    """All ops of all kernels in program order; tiles are their composite's."""
-    log = trace.commands
-    call = Groups(log.cmd[:]).first(trace.op_columns.cmd[:])
-    is_mine = (call >= 0) & (tile_composites(trace) < 0)
-    is_mine[is_mine] = log.launch[call[is_mine]] >= 0
+def program_order(trace: Trace, call: Ints, composite: Ints) -> ProgramOrder:
+    """All ops of all kernels in program order; tiles are their composite's.
+
+    ``call`` and ``composite`` are by op the rows of its call, and of the composite that
+    it is a tile of (-1: none).
+    """
+    is_mine = (call >= 0) & (composite < 0)
+    is_mine[is_mine] = trace.commands.launch[call[is_mine]] >= 0
     rows = np.flatnonzero(is_mine)
     return ProgramOrder(trace, rows, call[rows])
 
 
-def unnamed_holds(trace: Trace) -> Ints:
+def unnamed_holds(trace: Trace, composite: Ints) -> Ints:
     """The rows of ``trace.waits`` in which an op was held behind one that ended later:
-    a trace does not name it.
+    a trace does not name it. ``composite`` is as of ``program_order``.
     """
     waits = trace.waits
     is_held = (waits.reason[:] == HELD) & (waits.row[:] >= 0)
     some = np.flatnonzero(is_held & (waits.holder[:] < 0))
-    return some[tile_composites(trace)[waits.row[some]] < 0]
+    return some[composite[waits.row[some]] < 0]
 
 
 def longest_hold(trace: Trace) -> float:
@@ -51,11 +51,6 @@ def longest_hold(trace: Trace) -> float:
     nbytes = trace.op_columns.nbytes[np.flatnonzero(named(trace, _SEND))]
     sent = exact_times(nbytes / sent_bytes_per_ns(spec)).max(initial=0.0)
     return float(sent) + cycle_ns(spec)
-
-
-def sent_bytes_per_ns(spec: Any) -> float:
-    """How fast a send reads what it sends, on the machine of a trace's spec."""
-    return spec_number(spec, "pe.dma.to_router_bw_gbs") or np.inf
 
 
 class ProgramOrder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from kernbench.common.exact_time import TICK_NS, cycles_ns
@@ -36,3 +37,8 @@ def issue_ns(spec: Any) -> float:
 def cycle_ns(spec: Any) -> float:
     """How long an op is held at least behind one that it conflicts with, ns."""
     return max(TICK_NS, cycles_ns(1, spec_number(spec, "pe.clock_ghz") or 1.0))
+
+
+def sent_bytes_per_ns(spec: Any) -> float:
+    """How fast a send reads what it sends; inf where the spec does not say."""
+    return spec_number(spec, "pe.dma.to_router_bw_gbs") or inf

@@ -142,8 +142,8 @@ def verdict(found: Comparison, subject: Subject, frame: Frame) -> list[Line]:
         return lines
     line: Line = [(head, "bold"), _verdict_of(row.ok)]
     facts: Line = [
-        (f" {row.mismatches:,} of {row.elements:,} bad, {row.left_out}", "title"),
-        (f"abs {row.max_abs:.1e}", "title"),
+        (f" {row.mismatches:,} of {row.elements:,} bad", "title"),
+        (f", {row.left_out}abs {row.max_abs:.1e}", "title"),
         (f" ulp {ulps_text(row.max_ulp)}", "title"),
         (f"  rtol {row.tolerance.rtol:g} atol {row.tolerance.atol:g}", "dim"),
     ]

@@ -11,7 +11,7 @@ import re
 from bisect import bisect_right
 from collections import defaultdict
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -23,11 +23,13 @@ from kernbench.trace import Trace
 
 _RANK_TENSOR = re.compile(r"rank\d+\.")
 _CALLS_OF_RANKS = ("barrier", "launch all_reduce")
-_BENCH = -1
-"""The stream of the bench itself, which is before and after all ranks."""
+_Stream: TypeAlias = tuple[int, int]
+"""Calls of the host that follow each other: the SIP that they are for, and which of
+those who call for it this is.
+"""
 
-_SIPS = 1 << 20
-"""More than a machine has."""
+_BENCH: _Stream = (-1, 0)
+"""The stream of the bench itself, which is before and after all ranks."""
 
 _EVERY = 1 << 10
 """Receives between two calls of progress; one takes some us."""
@@ -200,7 +202,7 @@ class _HostCall(NamedTuple):
 
     row: int
     launch: int
-    stream: int
+    stream: _Stream
 
 
 def _host_calls(trace: Trace) -> list[_HostCall]:
@@ -233,7 +235,7 @@ def _host_calls(trace: Trace) -> list[_HostCall]:
     return sorted(found)
 
 
-def _stream_of(under_way: list[float], sip: int, began: float, ended: float) -> int:
+def _stream_of(under_way: list[float], sip: int, began: float, ended: float) -> _Stream:
     """The stream of a call for a SIP, by when the last call of each stream has ended,
     ns; notes when this one has.
     """
@@ -244,7 +246,7 @@ def _stream_of(under_way: list[float], sip: int, began: float, ended: float) -> 
     else:
         at = len(under_way)
         under_way.append(ended)
-    return sip + at * _SIPS
+    return sip, at
 
 
 def _first_call_of_ranks(trace: Trace) -> int:

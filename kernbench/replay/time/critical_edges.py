@@ -19,18 +19,14 @@ import numpy as np
 from kernbench.common.arrays import Array, Floats, Ints
 from kernbench.common.exact_time import SAME_NS, exact_times
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
-from kernbench.replay.program_order import (
-    program_order,
-    sent_bytes_per_ns,
-    unnamed_holds,
-)
+from kernbench.replay.program_order import program_order, unnamed_holds
 from kernbench.replay.time.host_order import host_order
 from kernbench.replay.time.moments import Moments
 from kernbench.replay.time.op_classes import CLASSES
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import are_of_types, integers, tile_columns
-from kernbench.trace.spec_values import issue_ns, spec_number
+from kernbench.trace.spec_values import issue_ns, sent_bytes_per_ns, spec_number
 
 # What the time between two moments counts as: an op of a class in service, a wait, a
 # call being issued, the host at work, a push being set up.
@@ -334,10 +330,10 @@ class EdgeFinder:
         """By wait the op that ended it, or that it was held behind; -1: unknown."""
         waits = self._trace.waits
         found = waits.holder[:].astype(np.int64)
-        unnamed = unnamed_holds(self._trace)
+        unnamed = unnamed_holds(self._trace, self._composite)
         if len(unnamed):
             row = waits.row[unnamed].astype(np.int64)
-            order = program_order(self._trace)
+            order = program_order(self._trace, self.call_of_op, self._composite)
             found[unnamed] = order.holders(row, waits.t1[unnamed])
         return found
 

@@ -56,12 +56,13 @@ def causes_of(index: Index, op: int | None, progress: Progress) -> Causes:
     trace = index.trace
     row = index.ops.row_of(op)
     before, after = stages_beside(index, op)
-    cause = cause_of(index, op, before)
+    waits = index.ops.waits(op)
+    cause = cause_of(index, op, before, waits)
     reason = ""
     node = ""
     waited = 0.0
     behind = False
-    for where, why, t0, t1, holder in index.ops.waits(op):
+    for where, why, t0, t1, holder in waits:
         if t1 - t0 > max(waited, _LEAST_NS):
             waited = t1 - t0
             reason = why

@@ -94,7 +94,7 @@ class MovesAlone:
                 chosen[-1].append(np.append(before, row))
         used = np.unique(np.concatenate([np.empty(0, np.int64), *chain(*chosen)]))
         self._moves = moves.take(used)
-        finder = MoveFinder(trace, machine, self._moves)
+        finder = MoveFinder(trace, machine, self._moves, self._turns)
         self._tried: list[list[_Tried]] = []
         for some in chosen:
             tried = []
@@ -131,7 +131,7 @@ class MovesAlone:
         """
         most = 0.0
         hbm = machine.spec.cube.hbm
-        finder = MoveFinder(self._trace, machine, self._moves)
+        finder = MoveFinder(self._trace, machine, self._moves, self._turns)
         for group in self._tried:
             shares = []
             for one in group:

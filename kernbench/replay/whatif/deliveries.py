@@ -101,7 +101,8 @@ def known_of(trace: Trace, machine: Machine, moves: Moves) -> Known | None:
     It does not if memories are at work of which this knows nothing, or components of
     somebody's own, or if the trace does not say what was moved.
     """
-    finder = MoveFinder(trace, machine, moves)
+    turns = turns_of(trace)
+    finder = MoveFinder(trace, machine, moves, turns)
     sent = []
     for move in np.argsort(moves.t0, kind="stable").tolist():
         one = finder.sent(move)
@@ -110,7 +111,7 @@ def known_of(trace: Trace, machine: Machine, moves: Moves) -> Known | None:
         sent.append(one)
     sent.sort(key=lambda one: (one.begins, one.op, one.place))
     ages = _ages_of(trace, sent)
-    landed = landed_as_recorded(machine.spec.cube.hbm, turns_of(trace), sent, ages)
+    landed = landed_as_recorded(machine.spec.cube.hbm, turns, sent, ages)
     ops = np.array([*landed], np.int64)
     told = np.array([*landed.values()])
     if (np.abs(trace.op_columns.t_end[ops] - told) > SAME_NS).any():
@@ -130,9 +131,11 @@ def turns_of(trace: Trace) -> Ints:
 
 
 class MoveFinder:
-    """Finds what moves send, one by one."""
+    """Finds what moves send, one by one; ``turns`` are those of ``turns_of``."""
 
-    def __init__(self, trace: Trace, machine: Machine, moves: Moves) -> None:
+    def __init__(
+        self, trace: Trace, machine: Machine, moves: Moves, turns: Ints
+    ) -> None:
         self._trace = trace
         self._moves = moves
         self._machine = machine
@@ -141,7 +144,7 @@ class MoveFinder:
         self._layout: Layout = layout_of(self._hbm)
         self._burst_bytes = spec.pe.dma.burst_bytes
         self._slice_bytes = spec.cube.memory_map.slice_bytes
-        self._turns = turns_of(trace)
+        self._turns = turns
         self._pieces_of: dict[int, list[tuple[int, Rows]]] = {}
         rate = np.where(moves.by == BY_HOST, spec.system.pcie_bw_gbs, np.inf)
         self._first_link: Floats = np.minimum(machine.speed_at(moves.path, 0), rate)

@@ -559,8 +559,9 @@ class _Builder:
     def _held_by_unnamed(self) -> None:
         """What was held by one that ended later, which a trace does not name."""
         waits = self._trace.waits
-        self._program_order = program_order(self._trace)
-        some = unnamed_holds(self._trace)
+        composite = self._composite
+        self._program_order = program_order(self._trace, self._call_of_op, composite)
+        some = unnamed_holds(self._trace, composite)
         row = waits.row[some].astype(np.int64)
         holder = self._program_order.holders(row, waits.t1[some])
         known = holder >= 0
