@@ -12,6 +12,7 @@ import numpy.typing as npt
 from kernbench.common.arrays import Array, Bools, Floats, Ints
 from kernbench.common.exact_time import exact_times
 from kernbench.trace.groups import Groups
+from kernbench.trace.mapped import Column
 from kernbench.trace.params import ParamBlock
 from kernbench.trace.reader import Trace
 from kernbench.trace.spec_values import spec_number
@@ -121,6 +122,13 @@ def named(trace: Trace, prefix: str, rows: Ints | slice = slice(None)) -> Bools:
     used = np.flatnonzero(np.bincount(names)).tolist()
     wanted = [name for name in used if trace.strings[name].startswith(prefix)]
     return np.isin(names, wanted)
+
+
+def has_text(trace: Trace, column: Column, *texts: str) -> Bools:
+    """Which rows of a column of strings hold one of some texts."""
+    used, which = np.unique(column[:], return_inverse=True)
+    fits = np.array([trace.strings[i] in texts for i in used.tolist()], np.bool_)
+    return fits[which] if len(which) else np.zeros(0, np.bool_)
 
 
 def integers(block: ParamBlock) -> dict[str, Array]:

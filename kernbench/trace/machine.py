@@ -114,7 +114,9 @@ def edge_columns(machine: Machine, strings: Sequence[str]) -> EdgeColumns:
 
 
 def _texts(numbers: Array, strings: Sequence[str]) -> list[str]:
-    return [strings[number] for number in numbers.tolist()]
+    """The text of each number; each text is looked up once."""
+    texts = {number: strings[number] for number in set(numbers.tolist())}
+    return [texts[number] for number in numbers.tolist()]
 
 
 def node_rows(nodes: NodeColumns, rows: Ints) -> list[NodeRow]:

@@ -10,7 +10,7 @@ from kernbench.common.arrays import Bools, Ints, places_in_runs
 from kernbench.common.messages import NO_CMD
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
-from kernbench.trace.mapped import Column
+from kernbench.trace.hops import has_text
 
 NEVER = 1 << 40
 """The number of a call that no PE makes: what is known to end there never is."""
@@ -48,16 +48,9 @@ def calls_of(trace: Trace) -> Calls:
     number = np.full(len(launch), -1)
     number[order] = _places_in_group(pe[order])
     done = _awaited(log.awaits[:].astype(np.int64), pe, number, by_cmd)
-    is_exit = named(trace, log.call, "exit")
+    is_exit = has_text(trace, log.call, "exit")
     done[order] = np.minimum(done[order], _exits(order, is_exit, pe, launch, number))
     return Calls(pe, number, done, launch, len(nodes), by_cmd)
-
-
-def named(trace: Trace, column: Column, *texts: str) -> Bools:
-    """Which rows of a column of strings hold one of some texts."""
-    used, which = np.unique(column[:], return_inverse=True)
-    fits = np.array([trace.strings[i] in texts for i in used.tolist()], np.bool_)
-    return fits[which] if len(which) else np.zeros(0, np.bool_)
 
 
 def _places_in_group(groups: Ints) -> Ints:

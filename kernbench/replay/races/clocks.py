@@ -18,8 +18,9 @@ import numpy as np
 from kernbench.common.arrays import Ints
 from kernbench.common.exact_time import SAME_NS
 from kernbench.common.progress import Progress, computed_beside
-from kernbench.replay.races.calls import NEVER, Calls, named
+from kernbench.replay.races.calls import NEVER, Calls
 from kernbench.trace import Trace
+from kernbench.trace.hops import has_text
 
 _RANK_TENSOR = re.compile(r"rank\d+\.")
 _CALLS_OF_RANKS = ("barrier", "launch all_reduce")
@@ -263,7 +264,7 @@ def _first_call_of_ranks(trace: Trace) -> int:
             first = min(first, int(mine.min()))
     log = trace.commands
     host = np.flatnonzero(log.launch[:] < 0)
-    of_ranks = host[named(trace, log.call[host], *_CALLS_OF_RANKS)]
+    of_ranks = host[has_text(trace, log.call[host], *_CALLS_OF_RANKS)]
     if len(of_ranks):
         first = min(first, int(log.cmd[of_ranks].min()))
     return min(first, _first_launch_beside_another(trace, host))

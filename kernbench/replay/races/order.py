@@ -9,11 +9,12 @@ import numpy as np
 
 from kernbench.common.arrays import Bools, Ints
 from kernbench.common.progress import Progress, computed_beside, no_progress, stage
-from kernbench.replay.races.calls import NEVER, Calls, calls_of, named
+from kernbench.replay.races.calls import NEVER, Calls, calls_of
 from kernbench.replay.races.clocks import Clocks, clocks_of
 from kernbench.replay.races.queues import Queues, queues_of
 from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.trace import Trace
+from kernbench.trace.hops import has_text
 
 _IN_ORDER = ("pe_gemm", "pe_math", "pe_scheduler")
 """Engines that serve one command after the other, as they were issued."""
@@ -108,7 +109,7 @@ def _without_clocks(
         return found
 
     pe = by_access(calls.pe, -1)
-    pe[named(trace, log.name, "host_write", "host_read")[row]] = -1
+    pe[has_text(trace, log.name, "host_write", "host_read")[row]] = -1
     number = by_access(calls.number, -1)
     done = by_access(calls.done, NEVER)
     lane = np.full(count, _NO_LANE)
@@ -118,7 +119,7 @@ def _without_clocks(
     lane[in_turn] = component[in_turn]
     first_lane = len(engines)
     is_hbm = np.array([space == "hbm" for space in touched.spaces], np.bool_)
-    of_dma = named(trace, log.name, "dma_read", "dma_write")[row]
+    of_dma = has_text(trace, log.name, "dma_read", "dma_write")[row]
     of_dma &= is_hbm[touched.space]
     of_dma &= pe >= 0
     _known_by_later_ones(done, number, lane)

@@ -17,7 +17,6 @@ from kernbench.common.dtypes import np_dtype
 from kernbench.common.progress import Progress, no_progress, stage
 from kernbench.errors import KernbenchError
 from kernbench.replay.data.history import History
-from kernbench.replay.races.calls import named
 from kernbench.replay.races.findings import (
     BENIGN,
     HARMFUL,
@@ -32,6 +31,7 @@ from kernbench.replay.whatif.proof import Rerun
 from kernbench.sim_engine.event_log import Shard
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.trace import Trace
+from kernbench.trace.hops import has_text
 
 _BEYOND_NS = 10.0
 """By how much more than what lies between the starts of both ops the first is held."""
@@ -263,7 +263,7 @@ def _calls(trace: Trace, call: _Place) -> Ints:
     log = trace.commands
     is_alike = log.line[:] == line
     for column, text in ((log.pe, pe), (log.call, what), (log.file, file)):
-        is_alike &= named(trace, column, text)
+        is_alike &= has_text(trace, column, text)
     return np.sort(log.cmd[:][is_alike].astype(np.int64))
 
 

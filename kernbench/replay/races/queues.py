@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Bools, Ints
-from kernbench.replay.races.calls import named
 from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
+from kernbench.trace.hops import has_text
 
 _ADDRESS_BITS = 52
 
@@ -45,8 +45,8 @@ def queues_of(trace: Trace, touched: AccessColumns, allocs: AccessColumns) -> Qu
     row = trace.order[touched.row]
     is_write = touched.mode == 1
     name = trace.op_columns.name
-    pushed = np.flatnonzero(named(trace, name, "ipcq_copy")[row] & is_write)
-    taken = np.flatnonzero(named(trace, name, "ipcq_recv")[row] & ~is_write)
+    pushed = np.flatnonzero(has_text(trace, name, "ipcq_copy")[row] & is_write)
+    taken = np.flatnonzero(has_text(trace, name, "ipcq_recv")[row] & ~is_write)
     rings = _rings(trace, allocs)
     slot_of_push = _coordinates(touched, pushed)
     slot_of_take = _coordinates(touched, taken)

@@ -15,12 +15,13 @@ from kernbench.replay.data.hazards import (
     conflicting_pairs,
     timing,
 )
-from kernbench.replay.races.calls import NEVER, named
+from kernbench.replay.races.calls import NEVER
 from kernbench.replay.races.clocks import has_ranks
 from kernbench.replay.races.order import Order, order_of
 from kernbench.replay.races.shared import unordered
 from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.trace import Trace
+from kernbench.trace.hops import has_text
 
 
 class Races(NamedTuple):
@@ -76,7 +77,7 @@ def _unchecked(trace: Trace, order: Order) -> list[str]:
     found = []
     if has_ranks(trace):
         found.append("transfers of the host while kernels of another rank run")
-    of_host = named(trace, trace.op_columns.name, "host_write", "host_read").sum()
+    of_host = has_text(trace, trace.op_columns.name, "host_write", "host_read").sum()
     if np.count_nonzero(order.pe < 0) > of_host:
         found.append("ops of no recorded call, unless they met in this run")
     return found

@@ -48,7 +48,7 @@ from kernbench.replay.time.pieces import (
 from kernbench.replay.time.spans import covered, window
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
-from kernbench.trace.hops import kernel_lines
+from kernbench.trace.hops import has_text, kernel_lines
 from kernbench.trace.mapped import Column
 from kernbench.trace.spec_values import issue_ns, spec_number
 
@@ -161,10 +161,20 @@ class _ByCmd(NamedTuple):
 
 
 class _Lines(NamedTuple):
-    """Every kernel line as "file:line", and of each call the number of its line."""
+    """Every kernel line as "file:line", and of each call the number of its line.
+
+    ``is_end`` are the calls that are ends of kernels.
+    """
 
     texts: list[str]
     of_call: Ints
+    is_end: Bools
+
+
+def _lines_of(trace: Trace) -> _Lines:
+    """The lines of all calls of a trace."""
+    texts, of_call = kernel_lines(trace)
+    return _Lines(texts, of_call, has_text(trace, trace.commands.call, "exit"))
 
 
 class StallIndex:
@@ -184,7 +194,7 @@ class StallIndex:
         calls = self._count_calls
         self._by_cmd = Resumable(self._rows_by_cmd)
         self._calls = resumable_beside(calls, lambda: kernel_calls(trace))
-        self._lines = resumable_beside(calls, lambda: _Lines(*kernel_lines(trace)))
+        self._lines = resumable_beside(calls, lambda: _lines_of(trace))
         self._launched = resumable_beside(calls, lambda: launched_between(trace))
 
     # -- PEs --
@@ -275,15 +285,12 @@ class StallIndex:
         sites = self._lines.result(progress)
         time = np.zeros((len(sites.texts), len(KINDS)))
         calls = np.zeros(len(sites.texts), np.int64)
-        texts = self._trace.strings
-        ends = [number for number, text in enumerate(texts) if text == "exit"]
-        is_end = np.isin(self._trace.commands.call[:], ends)
         for pieces in self._pieces_by_pe(pes, begin, end, progress):
             cell = sites.of_call[pieces.owner] * len(KINDS) + pieces.kind
             time += np.bincount(cell, pieces.ns, time.size).reshape(time.shape)
             first_of_call = np.flatnonzero(np.diff(pieces.owner, prepend=-1))
             seen = pieces.owner[first_of_call]
-            seen = sites.of_call[seen[~is_end[seen]]]
+            seen = sites.of_call[seen[~sites.is_end[seen]]]
             calls += np.bincount(seen, minlength=len(sites.texts))
         sums = time.sum(axis=1)
         whole = float(sums.sum())
