@@ -21,8 +21,8 @@ _EVERY_S = 0.002
 Some calls into numpy keep Python's lock for 5 ms or so, which come on top.
 """
 
-MANY = 1 << 16
-"""Numbers of which one step in numpy takes some 100 us, and a dozen steps some ms."""
+MANY = 1 << 15
+"""Numbers of which one step in numpy takes some 50 us, and a dozen a ms or two."""
 
 PART = 1 << 15
 """Rows that a handful of numpy calls work on in 1 to 4 ms."""

@@ -629,7 +629,8 @@ def _message_routes(
 def tiles(index: Index, at: At, args: Window, progress: Progress) -> Tiles | TileWindow:
     """The tiles of an op's composite, or those in some stage within a time."""
     if args.t0 is None:
-        return index.tiles.tiles_of(op_of(at))
+        op = op_of(at)
+        return computed_beside(lambda: index.tiles.tiles_of(op), progress, 0.0)
     return index.tiles.between(
         *window(index.launch_window, args.t0, args.t1), progress=progress
     )

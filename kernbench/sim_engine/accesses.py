@@ -397,6 +397,7 @@ def access_steps(trace: ParamSource) -> Steps[AccessColumns]:
     total = max(len(trace.op_columns.t_start), 1)
     done = 0.0
     for block in trace.param_blocks():
+        yield done  # many blocks in a row may touch nothing
         for part in _parts(block, trace.strings):
             parts.append(part)
             yield done

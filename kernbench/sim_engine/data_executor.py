@@ -47,8 +47,9 @@ __all__ = ["DataExecutor", "SnapshotFinding", "execute"]
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
-_TAKEN = 128
-"""Records taken from a log between two calls of progress: decoding one takes 30 us."""
+_TAKEN = 32
+"""Records taken from a log between two calls of progress: decoding one takes 30 us, and
+up to 130 on a machine that is slow or busy."""
 
 _LOOKED_AT = 4096
 """Records looked at between two calls of progress, once they are there."""

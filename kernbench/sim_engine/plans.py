@@ -70,7 +70,7 @@ _CACHED = 1 << 17
 _WIDEST = 8  # bytes of an element while it is computed with
 _COMPARED = 64  # the same beside the oracle: both, bounds and differences, in f64
 
-_LONG_WORK = 1 << 18
+_LONG_WORK = 1 << 17
 """Elements from which on an op may take some ms, with its oracle and all."""
 
 _ORACLE = 2

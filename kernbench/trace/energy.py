@@ -381,11 +381,7 @@ class _Maker:
     def _costs_of_paths(self, progress: Progress) -> dict[str, Floats]:
         """What a byte costs on each path, in pJ by class."""
         trace = self._trace
-        edges = trace.edges
-        links = {}
-        ends = zip(edges.src.tolist(), edges.dst.tolist(), strict=True)
-        for number, (src, dst) in enumerate(ends):
-            links[src, dst] = (edges.kind[number], float(edges.distance_mm[number]))
+        links = computed_beside(lambda: _links(trace), progress, 0.0)
         types = trace.nodes.type
         costs: dict[str, Floats] = {}
         count = len(trace.paths)
@@ -464,6 +460,14 @@ class _Maker:
         cols = np.where(operand.is_wide[at], n, 1.0)
         nbytes = rows * cols * operand.itemsize[at]
         return tiles.row[known], operand.space[at], operand.addr[at], nbytes
+
+
+def _links(trace: Trace) -> dict[tuple[int, int], tuple[str, float]]:
+    """By its two nodes the kind of each link, and how long it is, mm."""
+    edges = trace.edges
+    ends = zip(edges.src.tolist(), edges.dst.tolist(), strict=True)
+    kinds = zip(edges.kind, edges.distance_mm.tolist(), strict=True)
+    return dict(zip(ends, kinds, strict=True))
 
 
 def _joined(parts: list[_Operand]) -> _Operand:

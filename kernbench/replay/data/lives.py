@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Ints
-from kernbench.common.resumable import Steps
+from kernbench.common.resumable import Steps, beside
 from kernbench.replay.data.intervals import IntervalIndex
 from kernbench.trace import Trace
 
@@ -71,12 +71,7 @@ class Lives:
         scratch = np.flatnonzero(log.va[:] == 0)
         if not len(scratch):
             return ends
-        parts = (log.nbytes[scratch], log.addr[scratch], log.space[scratch])
-        order = np.lexsort(parts)
-        is_other = np.zeros(len(scratch) - 1, np.bool_)
-        for part in parts:
-            is_other |= part[order[1:]] != part[order[:-1]]
-        groups = np.split(scratch[order], np.flatnonzero(is_other) + 1)
+        groups = yield from beside(lambda: self._at_same_bytes(scratch), 0.0)
         for done, mine in enumerate(groups):
             if done % _EVERY == 0:
                 yield done / len(groups)
@@ -84,6 +79,16 @@ class Lives:
             later = np.searchsorted(others, self.made[mine], side="right")
             ends[mine] = np.append(others, self.ops)[later]
         return ends
+
+    def _at_same_bytes(self, rows: Ints) -> list[Ints]:
+        """Some allocations, one at least, in groups of those at the very same bytes."""
+        log = self._trace.alloc_columns
+        parts = (log.nbytes[rows], log.addr[rows], log.space[rows])
+        order = np.lexsort(parts)
+        is_other = np.zeros(len(rows) - 1, np.bool_)
+        for part in parts:
+            is_other |= part[order[1:]] != part[order[:-1]]
+        return np.split(rows[order], np.flatnonzero(is_other) + 1)
 
     def _overlapping(self, row: int) -> Ints:
         """The allocations that share bytes with one, itself among them."""

@@ -44,7 +44,7 @@ _BLOCK = 4096
 _NAMED = 4
 """Owners of copies that are named."""
 
-_EVERY = 16
+_EVERY = 8
 """Short turns of a loop between two calls of progress."""
 
 _TENSORS_KEPT = 4

@@ -55,7 +55,7 @@ def races_of(
         )
     else:
         order = order_of(trace, touched, allocs, stage(progress, 0.4, 0.6))
-        unchecked += _unchecked(trace, order)
+        unchecked += computed_beside(partial(_unchecked, trace, order), progress, 0.6)
         found.append(_of_one_pe(touched, order, stage(progress, 0.6, 0.75)))
         is_serial = not has_ranks(trace)
         of_others = stage(progress, 0.75, 0.9)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -282,8 +283,9 @@ class TileIndex:
         listed = found[:limit]
         shown = []
         for number, position in enumerate(listed):
-            progress(0.5 + 0.5 * number / len(listed))
-            composite = self.composite_at(position)
+            share = 0.5 + 0.5 * number / len(listed)
+            find = partial(self.composite_at, position)
+            composite = computed_beside(find, progress, share)
             if composite is not None:
                 running = tiles_running(composite, t0, t1)
                 shown.append(self._tiles(composite, running, None))

@@ -191,7 +191,7 @@ class TimelineIndex:
             if missing:
                 found.append(row)
                 parts.update(missing)
-        ops = sum(self._ops.count_of(part.components) for part in parts)
+        ops = self._ops.count_of([node for part in parts for node in part.components])
         if found and not self._ops.prepared:
             ops += len(self._ops)
         return Unindexed(tuple(found), ops)
@@ -238,7 +238,9 @@ class TimelineIndex:
 
         Rows that have no index get one first.
         """
+        progress(0.0)
         missing = self.unindexed(rows, (t0, t1, columns)).rows
+        progress(0.0)
         self._index(missing, stage(progress, 0.0, 0.5))
         window = self._window(t0, t1, columns)
         drawn = []

@@ -8,11 +8,12 @@ Each function is ``(index, at, args, progress) -> answer``, as in ``questions.py
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 
-from kernbench.common.progress import Progress
+from kernbench.common.progress import Progress, computed_beside
 from kernbench.replay.index import Index
 from kernbench.replay.parsing import NoArguments
 from kernbench.replay.query import At
@@ -144,8 +145,8 @@ def running_composites(
     places = np.flatnonzero(running)[:_MOST].tolist()
     found = []
     for i, place in enumerate(places):
-        progress(i / len(places))
-        composite = index.tiles.composite_at(int(positions[place]))
+        find = partial(index.tiles.composite_at, int(positions[place]))
+        composite = computed_beside(find, progress, i / len(places))
         if composite is not None:
             inside = tiles_running(composite, args.t0, args.t1)
             found.append(RunningComposite(place, tuple(inside)))

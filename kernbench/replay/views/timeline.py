@@ -140,6 +140,7 @@ def cells(
         found[row] = line, ops
     answers = []
     for row, pes in zip(args.rows, args.pes, strict=True):
+        progress(1.0)
         line, ops = found[row]
         busy = np.minimum(line.busy / pes, 1.0)
         busy.setflags(write=False)
