@@ -110,15 +110,32 @@ def clip(text: str, width: int, glyphs: Glyphs) -> str:
     )
 
 
-def cut(line: Sequence[Run], width: int) -> Line:
-    """A line in exactly ``width`` cells: cut, or filled with blanks."""
+def cut(line: Sequence[Run], width: int, glyphs: Glyphs) -> Line:
+    """A line in exactly ``width`` cells: filled with blanks, or cut, and then an
+    ellipsis stands for what is left out.
+    """
+    shown = [(visible(text), style) for text, style in line]
+    whole = length(shown)
+    if whole <= width:
+        return [*shown, (" " * (width - whole), "")]
     made: Line = []
     left = width
-    for text, style in line:
-        shown = visible(text)[:left]
-        left -= len(shown)
-        made.append((shown, style))
-    return [*made, (" " * left, "")]
+    for text, style in shown:
+        made.append((text[:left], style))
+        left -= len(made[-1][0])
+    text = "".join(text for text, _ in shown)
+    if not text[width:].strip():
+        return made
+    return _with_ellipsis(made, glyphs)
+
+
+def _with_ellipsis(line: Line, glyphs: Glyphs) -> Line:
+    """A line that was cut, its last character replaced."""
+    last = max((i for i, (text, _) in enumerate(line) if text), default=None)
+    if last is None:
+        return line
+    text, style = line[last]
+    return [*line[:last], (text[:-1] + glyphs.more, style), *line[last + 1 :]]
 
 
 def rule(

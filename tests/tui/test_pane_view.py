@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from desks import LARGE, SIZES, SMALL, text_of
+from desks import LARGE, SIZES, SMALL
 from pilots import pane_of, run, settled
 from rich.color import Color
 from textual.geometry import Region
@@ -16,10 +16,11 @@ from textual.strip import Strip
 
 from kernbench.replay.commands import GOTO
 from tui.app import KernbenchApp
-from tui.draw import UNICODE, strip
+from tui.draw import ASCII, UNICODE, Line, cut, strip
 from tui.panes import PANES
 from tui.panes.base import ChangeView
 from tui.widgets.pane_view import PaneView
+from tui.widgets.status import Tab, Tabs
 
 OPS = 2
 KEYS = [row.key for row in PANES]
@@ -59,6 +60,11 @@ def refreshed(
         yield calls
 
 
+def _text(line: Line) -> str:
+    """What a line says, without the blanks at its end."""
+    return "".join(text for text, _ in line).rstrip()
+
+
 def colours_of(lines: list[Strip]) -> set[Color | None]:
     """The colours that some lines have, but for the terminal's own."""
     styles = [segment.style for line in lines for segment in line if segment.style]
@@ -93,12 +99,11 @@ async def test_a_view_shows_the_lines_of_its_picture_below_a_title(size, drive) 
             heading = pilot.app.debugger.desk.heading(key)
             if not any(text.strip(" []") == heading for text, _ in tabbed):
                 assert heading in lines.pop(0)
-            picture = text_of(view.picture).splitlines()
             if pilot.app.size.width >= 100:
                 lines = [line[1:-1] for line in lines[:-1]]  # within its borders
             shown_lines = [line.rstrip() for line in lines]
             width = view.room.width
-            wanted = [line[:width].rstrip() for line in picture]
+            wanted = [_text(cut(line, width, UNICODE)) for line in view.picture.lines]
             assert shown_lines[: len(wanted)] == wanted
 
 
@@ -204,3 +209,44 @@ async def test_a_pane_that_goes_back_to_its_place_makes_no_line_anew(
         await settled(pilot)
         assert {key: lines_of(view) for key, view in shown(pilot).items()} == before
         assert not made
+
+
+# -- what there is no room for --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("1,234", "1,234"), ("12,345", "12,3…"), ("1,234  ", "1,234"), ("1", "1    ")],
+)
+def test_what_is_cut_ends_in_an_ellipsis_and_blanks_are_no_loss(text, shown) -> None:
+    line = [(text[:3], "bold"), (text[3:], "")]
+    assert "".join(part for part, _ in cut(line, 5, UNICODE)) == shown
+
+
+@pytest.mark.parametrize("glyphs", [UNICODE, ASCII])
+def test_a_cut_line_is_as_wide_as_its_pane(glyphs) -> None:
+    for width in range(8):
+        line = cut([("abc", "bold"), ("", ""), ("def", "")], width, glyphs)
+        assert sum(len(part) for part, _ in line) == width
+
+
+@pytest.mark.parametrize("chosen", [0, 5, 7])
+def test_tabs_without_room_for_their_names_are_numbers(chosen) -> None:
+    """The one that is shown is named in any case."""
+    tabs = [Tab(row.key, row.name) for row in PANES if row.number > 1]
+    strip_of_tabs = Tabs(UNICODE)
+    for width in (60, 40):
+        region = Region(0, 0, width, 1)
+        strip_of_tabs.update_line(region, tabs, tabs[chosen].key, active=True)
+        text = "".join(part for part, _ in strip_of_tabs.line)
+        assert len(text) == width
+        assert f"[{tabs[chosen].text}]" in text
+        assert all(f" {tab.text[0]} " in text.replace("[", " ") for tab in tabs)
+
+
+def test_tabs_with_room_for_their_names_have_them() -> None:
+    tabs = [Tab(row.key, row.name) for row in PANES if row.number > 1]
+    strip_of_tabs = Tabs(UNICODE)
+    strip_of_tabs.update_line(Region(0, 0, 80, 1), tabs, tabs[0].key, active=True)
+    text = "".join(part for part, _ in strip_of_tabs.line)
+    assert all(tab.text in text for tab in tabs)

@@ -251,11 +251,14 @@ class PaneView(Widget):
         return found
 
     def _within(self, line: Sequence[Run]) -> Sequence[Run]:
-        """A line of the picture, between the borders if there are any."""
+        """A line of the picture, between the borders if there are any; it shows where
+        it is cut.
+        """
+        fitted = cut(line, self.room.width, self._glyphs)
         if not self._bordered:
-            return line
+            return fitted
         bar = (self._glyphs.bar, self._rule_style)
-        return [bar, *cut(line, self.room.width), bar]
+        return [bar, *fitted, bar]
 
     def _strip_of(self, line: Sequence[Run]) -> Strip:
         """One object for equal lines, so that what did not change is not

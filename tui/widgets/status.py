@@ -251,11 +251,12 @@ class Tabs(LineWidget):
             right = self._glyphs.corners[1]
         line: Line = [(left, style)]
         self._ends = []
-        for tab in tabs:
-            text = f" {tab.text} "
+        names = _names_of(tabs, shown, region.width - len(left) - len(right))
+        for tab, name in zip(tabs, names, strict=True):
+            text = f" {name} "
             kind = "title"
             if tab.key == shown:
-                text = f"[{tab.text}]"
+                text = f"[{name}]"
                 kind = "active" if active else "bold"
             line.append((text, kind))
             self._ends.append((length(line), tab.key))
@@ -269,6 +270,19 @@ class Tabs(LineWidget):
             if event.x < end:
                 self.post_message(Activate(key))
                 return
+
+
+def _names_of(tabs: Sequence[Tab], shown: str, room: int) -> list[str]:
+    """What tabs are called; where there is no room for all the last ones but that which
+    is ``shown`` are their numbers alone.
+    """
+    names = [tab.text for tab in tabs]
+    for i in reversed(range(len(tabs))):
+        if sum(len(name) + 2 for name in names) <= room:
+            break
+        if tabs[i].key != shown:
+            names[i] = tabs[i].text.partition(" ")[0]
+    return names
 
 
 class KeyFooter(LineWidget):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from textual.geometry import Size
 
+from tui.draw import UNICODE, cut
 from tui.screens.layout import ALL, plan
 from tui.widgets.pane_view import room_in
 
@@ -56,4 +57,5 @@ def shown(name: str, region: Region) -> list[str]:
 def filled(lines: list[str], region: Region) -> list[str]:
     """The lines of a pane as its region shows them: cut, and blank lines below."""
     blank = [""] * (region.height - len(lines))
-    return [line[: region.width].rstrip() for line in lines] + blank
+    shown = [cut([(line, "")], region.width, UNICODE) for line in lines]
+    return ["".join(part for part, _ in line).rstrip() for line in shown] + blank

@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 from pictures import place_of
 
+from tui.draw import UNICODE
+from tui.draw import cut as fitted
+
 SNAPSHOTS = Path(__file__).parents[1] / "snapshots"
 SIZES = ("80x24", "120x40", "200x50")
 
@@ -55,4 +58,5 @@ def title_on_screen(name: str, place: Place) -> str:
 
 def cut(text: str, place: Place) -> str:
     """What a pane shows of a text that is wider than its place."""
-    return "\n".join(line[: place.width].rstrip() for line in text.splitlines())
+    lines = [fitted([(line, "")], place.width, UNICODE) for line in text.splitlines()]
+    return "\n".join("".join(part for part, _ in line).rstrip() for line in lines)
