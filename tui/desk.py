@@ -254,6 +254,13 @@ class Desk:
         answers = Given(self.runner, Urgency.VISIBLE)
         return self.panes[key].question(self.states[key], frame, answers)
 
+    def enter_word(self, key: str) -> str:
+        """What Enter does in a pane, in a word; empty: nothing."""
+        frame = self.frame(ROW_OF[key], self.session, self.window)
+        answers = Given(self.runner, Urgency.VISIBLE)
+        word: str = self.panes[key].enter_word(self.states[key], frame, answers)
+        return word
+
     def heading(self, key: str) -> str:
         """The number and title of a pane, with the view that is shown unless it is the
         first.

@@ -126,7 +126,7 @@ async def test_the_number_of_a_pane_with_nothing_to_show_says_why(
 ) -> None:
     path = trace_path.with_name("fault_overflow.msgpack")
     async with piloted(app_of(open_session(path, None)), (80, 24), "3") as pilot:
-        assert active_of(pilot) == 1
+        assert active_of(pilot) == 6
         text = as_text_of(pilot.app)
         assert "3 Tiles: no composite has run in this trace" in text
         assert "9 Texts" not in text
@@ -151,6 +151,17 @@ async def test_a_trace_opens_with_what_is_to_be_seen_of_it(
     path = trace_path.with_name(f"{trace}.msgpack")
     async with piloted(app_of(open_session(path, None)), (120, 40)) as pilot:
         assert pilot.app.debugger.views[tab].display
+
+
+async def test_where_a_run_failed_enter_blames_at_once(trace_path, as_text_of) -> None:
+    """The pane says that Enter blames the element: it is the active one."""
+    path = trace_path.with_name("fault_overflow.msgpack")
+    async with piloted(app_of(open_session(path, None)), (80, 24)) as pilot:
+        await settled(pilot)
+        text = as_text_of(pilot.app)
+        assert "Enter blames it" in text
+        assert "Enter blame" in text.splitlines()[-1]
+        assert active_of(pilot) == 6
 
 
 def blank_share(app: KernbenchApp) -> float:

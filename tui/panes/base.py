@@ -267,8 +267,8 @@ class Pane(Protocol[S]):
     def with_view(self, state: S, view: int) -> S:
         """The state with another view."""
 
-    def enter_word(self, state: S) -> str:
-        """What Enter does here, in a word; empty: nothing."""
+    def enter_word(self, state: S, frame: Frame, answers: Answers) -> str:
+        """What Enter does here, in a word; empty: it is known that it does nothing."""
 
     def place(self, state: S, frame: Frame, answers: Answers) -> str | None:
         """The bytes that are picked, as ``watch`` and ``blame`` name them;
@@ -399,7 +399,7 @@ class BasePane(Generic[S]):
         """The state with another view."""
         return state
 
-    def enter_word(self, state: S) -> str:
+    def enter_word(self, state: S, frame: Frame, answers: Answers) -> str:
         """What Enter does here."""
         return "go"
 

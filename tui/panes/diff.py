@@ -175,9 +175,19 @@ class DiffPane(BasePane[DiffState]):
         """The state with another view, whose rows are others."""
         return replace(state, view=view, rows=state.rows.released())
 
-    def enter_word(self, state: DiffState) -> str:
+    def enter_word(self, state: DiffState, frame: Frame, answers: Answers) -> str:
         """What Enter does here."""
-        return _WORDS.get(self._mode(state), "blame")
+        mode = self._mode(state)
+        if mode == DIVERGENCE:
+            divergence: Divergence | None = answers.known(FIRST_DIVERGENCE.ask())
+            is_idle = divergence is not None and divergence.op < 0
+        elif self._lists(state):
+            is_idle = self._list_length(state, frame, answers) == 0
+        else:
+            subject = self._subject(state, frame, answers)
+            is_known = _comparison(subject, answers) is not None
+            is_idle = is_known and self.place(state, frame, answers) is None
+        return "" if is_idle else _WORDS.get(mode, "blame")
 
     def place(self, state: DiffState, frame: Frame, answers: Answers) -> str | None:
         """The picked cell of an output, or the bytes of one that the op wrote; None

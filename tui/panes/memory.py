@@ -149,7 +149,7 @@ class MemoryPane(BasePane[MemoryState]):
         """The state with another view, whose rows are others."""
         return replace(state, view=view, rows=state.rows.released())
 
-    def enter_word(self, state: MemoryState) -> str:
+    def enter_word(self, state: MemoryState, frame: Frame, answers: Answers) -> str:
         """What Enter does here."""
         words = {OVERVIEW: "keep", HISTORY: "go"}
         return words.get(self._mode(state), "blame")

@@ -168,7 +168,7 @@ class RoutePane(BasePane[RouteState]):
         """The state with another view, whose map is moved to what is lit."""
         return replace(state, view=view, sought=False)
 
-    def enter_word(self, state: RouteState) -> str:
+    def enter_word(self, state: RouteState, frame: Frame, answers: Answers) -> str:
         """There is nothing to enter."""
         return ""
 

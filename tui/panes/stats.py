@@ -191,10 +191,13 @@ class StatsPane(BasePane[StatsState]):
         """The state with another view, whose rows are others."""
         return replace(state, view=view, rows=state.rows.released())
 
-    def enter_word(self, state: StatsState) -> str:
+    def enter_word(self, state: StatsState, frame: Frame, answers: Answers) -> str:
         """What Enter does here."""
         if self._is_too_long(state):
             return "diagnose"
+        row = self._picked(state, frame, answers)
+        if row is not None and not row.enter:
+            return ""
         return "show" if self.views[state.view] == WHATIF_VIEW else "go"
 
     # -- update -------------------------------------------------------------------

@@ -63,6 +63,7 @@ show it alone would take as long from the worker.
 """
 
 
+_VERDICT = "diff"
 _PROMPT_EDGES = 4
 _NOTICE_EDGES = 2
 _MOST_NOTICE = 5
@@ -77,7 +78,7 @@ def opening_tab(desk: Desk) -> str:
     """
     info = desk.index.ops.info()
     if not all(desk.index.trace.recorded_verdicts.values()):
-        return "diff"
+        return _VERDICT
     if info.error:
         return "stats"
     if not desk.missing["tiles"]:
@@ -110,6 +111,8 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self._lines_below = 0
         """That a message or the line that is typed take of the body."""
         self.tab = opening_tab(self.desk)
+        if self.tab == _VERDICT:
+            self.active = self.tab  # what it says of Enter is so at once
         self.maximised = False
         self.stirred = 0.0
         """When a key last came, s."""
@@ -323,8 +326,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
                 active=self.active == shown,
                 bordered=self._plan.bordered,
             )
-        pane = self.desk.panes[self.active]
-        enter = pane.enter_word(self.desk.states[self.active])
+        enter = self.desk.enter_word(self.active)
         self.footer.update_line(width, enter, self.desk.next_view(self.active))
 
     @property

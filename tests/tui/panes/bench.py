@@ -191,6 +191,12 @@ class PaneBench:
         return picture.subtitle
 
     @property
+    def enter_word(self) -> str:
+        """What Enter is said to do."""
+        word: str = self.pane.enter_word(self.state, self.frame, self.answers)
+        return word
+
+    @property
     def place(self) -> str | None:
         """The bytes that are picked."""
         place: str | None = self.pane.place(self.state, self.frame, self.answers)

@@ -715,3 +715,25 @@ def test_a_number_of_the_verdict_is_whole_or_left_out(width):
     (line,) = [line for line in bench.lines if "DIFFERS" in line]
     assert "ulp 2,129" in line or "ulp" not in line
     assert "atol" not in line or re.search(r"atol \S+$", line)
+
+
+@pytest.mark.parametrize(
+    ("trace", "op", "view", "word"),
+    [
+        ("matmul", 79, "hazards", ""),
+        ("matmul", 79, "first divergence", ""),
+        ("matmul", 79, "outputs", "show"),
+        ("matmul", 79, "numbers", "blame"),
+        ("matmul", 45, "numbers", ""),
+        ("fault_missing_wait", 3, "hazards", "go"),
+        ("fault_overflow", 5, "first divergence", "go"),
+    ],
+)
+def test_a_word_for_enter_is_there_where_enter_does_something(
+    trace: str, op: int, view: str, word: str
+) -> None:
+    bench = diff(trace, op, MAXIMISED, view)
+    assert bench.enter_word == word
+    before = bench.state
+    bench.send(Enter())
+    assert (bench.effects != () or bench.state != before) == bool(word)

@@ -279,7 +279,7 @@ def test_what_is_lit_comes_into_view_when_its_answers_come(reduce):
 
 def test_it_has_nothing_to_enter(matmul):
     bench = route(matmul, 40)
-    assert bench.pane.enter_word(bench.state) == ""
+    assert bench.enter_word == ""
     assert not bench.send(Enter())
 
 

@@ -547,3 +547,13 @@ def test_it_is_asked_for_only_in_its_view() -> None:
     assert WHATIF.name not in {query.command for query in bench.answers.asked}
     bench.send(ChangeView(1))
     assert WHATIF.name in {query.command for query in bench.answers.asked}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_word_for_enter_is_there_where_enter_does_something(view: str) -> None:
+    bench = stats(view)
+    for _ in range(12):
+        word = bench.enter_word
+        assert bench.send(Enter())
+        assert bool(bench.effects) == bool(word)
+        bench.send(Scroll(1))
