@@ -5,6 +5,7 @@ run.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from textwrap import wrap
 
 from kernbench.replay.command import Call
 from kernbench.replay.commands import GOTO, TEXTS
@@ -34,6 +35,8 @@ from tui.panes.base import (
 _MOST = 10_000
 """Texts that are listed, the first."""
 _HEAD_LINES = 1
+_LEAST_ROOM = 8
+"""Columns of what is said, at least."""
 _STYLES = {"assert": "bad", "error": "bad", "warning": "mark"}
 """Of a text's level; what was printed has none."""
 
@@ -79,7 +82,7 @@ class TextsPane(BasePane[TextsState]):
             case Enter():
                 return Change(state, self._entered(state, answers))
             case Click(_, y):
-                picked = state.rows.picked_at(y - _HEAD_LINES)
+                picked = self._row_at(state, y - _HEAD_LINES, frame, answers)
                 if picked is None:
                     return Change(state)
                 state = replace(state, rows=picked)
@@ -98,7 +101,22 @@ class TextsPane(BasePane[TextsState]):
         said = self._said(found, frame)
         here = max(said - 1, 0) if found.rows else None
         room = frame.height - _HEAD_LINES
-        return replace(state, rows=state.rows.settled(len(found.rows), room, here))
+        rows = state.rows.settled(len(found.rows), room, here)
+        more = _more_lines(found, rows, frame)
+        if more:
+            rows = rows.settled(len(found.rows), room - more, here)
+        return replace(state, rows=rows)
+
+    def _row_at(
+        self, state: TextsState, line: int, frame: Frame, answers: Answers
+    ) -> Rows | None:
+        """The row on a line of the list, picked; None where there is none."""
+        found: TextList | None = answers.known(_query())
+        at = state.rows.at
+        if found is not None and at is not None and line > at - state.rows.top:
+            more = _more_lines(found, state.rows, frame)
+            line = max(line - more, at - state.rows.top)
+        return state.rows.picked_at(line)
 
     def _said(self, found: TextList, frame: Frame) -> int:
         """How many texts had been said when the cursor's op began."""
@@ -132,7 +150,9 @@ class TextsPane(BasePane[TextsState]):
         return (_query(),)
 
     def render(self, state: TextsState, frame: Frame, answers: Answers) -> Picture:
-        """The texts in view; those that are yet to be said are dim."""
+        """The texts in view; those that are yet to be said are dim. That which Enter
+        goes to is there in full.
+        """
         found: TextList = answers.of(_query())
         if not found.rows:
             return Picture(([(f" {NO_TEXTS}", "dim")],))
@@ -144,7 +164,10 @@ class TextsPane(BasePane[TextsState]):
             line = _line(row, here=i == said - 1, is_said=i < said)
             if i == state.rows.pick:
                 line = [(text, "pick") for text, _ in line]
-            lines.append(_with_site(line, row, frame))
+            if i == state.rows.at:
+                lines += _wrapped(line, row, frame)
+            else:
+                lines.append(_with_site(line, row, frame))
         return Picture(
             tuple(lines[: frame.height]), f"{said:,} of {found.total:,} said"
         )
@@ -166,9 +189,43 @@ def _line(row: TextRow, here: bool, is_said: bool) -> Line:
     return [(head, "title" if is_said else "dim"), (said, style)]
 
 
+def _room_of(line: Line, row: TextRow, frame: Frame) -> int:
+    """Columns of what is said, between time and PE and the kernel line."""
+    beside = length(line[:-1]) + len(_site(row)) + 2
+    return max(frame.width - beside, _LEAST_ROOM)
+
+
+def _site(row: TextRow) -> str:
+    """The kernel line, without its folder."""
+    return row.site.rpartition("/")[2]
+
+
 def _with_site(line: Line, row: TextRow, frame: Frame) -> Line:
     """A line cut to the pane, its kernel line on the right."""
-    site = row.site.rpartition("/")[2]
     *head, (said, style) = line
-    room = max(frame.width - length(head) - len(site) - 2, 8)
-    return [*head, (clip(said, room, frame.glyphs), style), (f" {site}", "dim")]
+    room = _room_of(line, row, frame)
+    site = (f" {_site(row)}", "dim")
+    return [*head, (clip(said, room, frame.glyphs), style), site]
+
+
+def _wrapped(line: Line, row: TextRow, frame: Frame) -> list[Line]:
+    """A line with all that is said, below itself where it is too long for one; as far
+    as the pane is high.
+    """
+    *head, (said, style) = line
+    room = _room_of(line, row, frame)
+    if len(said) <= room:
+        return [_with_site(line, row, frame)]
+    first, *rest = wrap(said, room) or [""]
+    left = max(frame.height - _HEAD_LINES - 1, 0)
+    lines = [_with_site([*head, (first, style)], row, frame)]
+    indent = (" " * length(head), "")
+    return [*lines, *([indent, (part, style)] for part in rest[:left])]
+
+
+def _more_lines(found: TextList, rows: Rows, frame: Frame) -> int:
+    """Lines that the row in full takes beyond its own."""
+    if rows.at is None or rows.at >= len(found.rows):
+        return 0
+    row = found.rows[rows.at]
+    return len(_wrapped(_line(row, here=False, is_said=True), row, frame)) - 1

@@ -11,7 +11,7 @@ from kernbench.replay.commands import GOTO
 from kernbench.replay.index import Index
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
-from tui.panes.base import Do, Enter, Scroll
+from tui.panes.base import Click, Do, Enter, Scroll
 from tui.panes.texts import TextsPane
 
 SAYS = """\
@@ -72,3 +72,43 @@ def test_enter_goes_to_the_op_before_the_text(says: Trace) -> None:
     assert isinstance(do, Do)
     loads = [i for i, op in enumerate(says.ops) if op.op_name == "dma_read"]
     assert do.call in [GOTO(op=op) for op in loads]
+
+
+LONG = "a long message, of which one would like to see the end as well"
+
+
+@pytest.fixture
+def talks(tmp_path: Path) -> Trace:
+    """The same, and the first text is too long for one line."""
+    file = tmp_path / "says_two.py"
+    file.write_text(SAYS.replace("begins", LONG))
+    path = tmp_path / "talks.msgpack"
+    run_bench(str(file), trace=path)
+    return Trace.open(path)
+
+
+def test_the_picked_text_is_there_in_full(talks: Trace) -> None:
+    bench = PaneBench(TextsPane, Index(talks), 0, 60, 12)
+    text = " ".join(line[22:45].strip() for line in bench.lines)
+    assert LONG in text
+    assert text.count("a long message") == 2
+    assert text.count("the end as well") == 1
+
+
+@pytest.mark.parametrize("height", [4, 5, 6, 12])
+def test_a_text_in_full_leaves_itself_in_view(talks: Trace, height: int) -> None:
+    bench = PaneBench(TextsPane, Index(talks), len(talks.ops) - 1, 60, height)
+    for _ in range(4):
+        bench.send(Scroll(-1))
+        assert len(bench.lines) <= height
+        styles = [style for line in bench.picture.lines for _, style in line]
+        assert "pick" in styles
+
+
+def test_a_click_below_a_text_in_full_picks_the_row_there(talks: Trace) -> None:
+    bench = PaneBench(TextsPane, Index(talks), 0, 60, 12)
+    second = [i for i, line in enumerate(bench.lines) if LONG[:9] in line][1]
+    bench.send(Click(30, second - 1))
+    assert bench.state.rows.at == 0
+    bench.send(Click(30, second))
+    assert bench.state.rows.at == 1
