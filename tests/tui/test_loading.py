@@ -71,6 +71,8 @@ async def test_the_first_frame_is_there_before_the_file_is_read(
         reader.on_frame(Frame(0, "ops", 60_000, half - 60_000))
         text = await shows(pilot, "0.1 of 0.2 MB read, 50%", as_text_of)
         assert "#" * 39 in text
+        reader.on_frame(Frame(0, "ops", 0, 4 * half))
+        await shows(pilot, "MB read, 100%", as_text_of)
         reader.go.set()
         await shows(pilot, "op 16/151", as_text_of)
 

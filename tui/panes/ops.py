@@ -233,10 +233,10 @@ class OpsPane(BasePane[OpsState]):
 
     @property
     def _digits(self) -> int:
-        return len(str(len(self._index.ops)))
+        return len(f"{len(self._index.ops):,}")
 
     def _row(self, row: OpRow, mark: str, style: str, width: int, frame: Frame) -> Line:
-        head = f"{mark} {row.op:>{self._digits}} {time_text(row.t_start):>9} "
+        head = f"{mark} {row.op:>{self._digits},} {time_text(row.t_start):>9} "
         head += f"{time_text(row.t_end - row.t_start):>8} "
         node = int(self._index.ops.components[row.op])
         name = row.name.removeprefix("TileToken/")

@@ -678,9 +678,10 @@ class TimelinePane(BasePane[TimelineState]):
         classes = legend(letters, axis.glyphs, frame.width - 1, hot, wrong)
         footer = self._footer(frame, axis, causes, classes)
         lines += [[]] * (frame.height - len(lines) - len(footer))
-        return Picture(
-            tuple(lines + footer), axis.summary, cells_waiting or marks_waiting
-        )
+        subtitle = axis.summary
+        if wrong and _are_none(answers.known(HAZARD_OPS.ask())):
+            subtitle = f"no hazards; {subtitle}"
+        return Picture(tuple(lines + footer), subtitle, cells_waiting or marks_waiting)
 
     def _traffic(
         self, state: TimelineState, frame: Frame, table: _Table, answers: Answers
@@ -811,6 +812,11 @@ def _by_row(query: Query, found: Sequence[_T] | None) -> dict[RowKey, _T]:
 def _window_of(cells: Query) -> tuple[float, float, int]:
     """The window that a question about cells is about, and its columns."""
     return cells.args.t0, cells.args.t1, cells.args.columns
+
+
+def _are_none(ops: Ints | None) -> bool:
+    """Whether it is known of some ops that there are none."""
+    return ops is not None and not len(ops)
 
 
 def _ask_carried(rows: tuple[tuple[int, ...], ...], axis: Axis) -> Query:

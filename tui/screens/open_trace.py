@@ -123,6 +123,8 @@ class LoadingScreen(Screen[None], inherit_bindings=False):
         # The only log that is read from the first byte of the file to the last.
         if frame.tag == "ops":
             self._bytes_read = frame.start + frame.size
+            # That of a run that goes on has grown since.
+            self._bytes = max(self._bytes, self._bytes_read)
 
     def on_key(self, event: events.Key) -> None:
         """Stop reading at the next frame, by the keys of back and of quit."""

@@ -12,6 +12,7 @@ from pictures import MIDDLE, SMALL, Region, filled, place_of, shown
 
 from kernbench.replay.commands import GOTO
 from kernbench.replay.inner_commands import FITTING, OP_ROWS
+from kernbench.runtime_api import run_bench
 from kernbench.trace import TraceWriter
 from tui.draw import ASCII
 from tui.panes.base import Back, Click, Do, Enter, Moved, Pan, Scroll
@@ -263,3 +264,16 @@ def test_while_the_ops_that_fit_are_looked_for_it_says_so() -> None:
     assert bench.lines == [" computing fitting-ops: 50%  Esc cancels"]
     bench.send(Enter())
     assert bench.effects == ()
+
+
+def test_ops_are_numbered_with_separators_in_columns_of_one_width(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "long.msgpack"
+    params = {"m": 128, "n": 64, "block": 1}
+    run_bench("layernorm", params=params, trace=path)
+    bench = PaneBench(OpsPane, path, 1000, 46, 12)
+    rows = [line for line in bench.lines if "us " in line][:6]
+    assert any("   999 " in row for row in rows)
+    assert any(" 1,000 " in row for row in rows)
+    assert len({row.index("us ") for row in rows}) == 1

@@ -363,6 +363,16 @@ def test_hazards_are_in_the_colour_of_alarm():
     assert "bad" not in write
 
 
+def test_without_hazards_their_view_says_so(matmul):
+    bench = PaneBench(TimelinePane, matmul, 40, 80, 12)
+    assert "hazards" not in bench.subtitle
+    show(bench, HAZARDS)
+    assert bench.subtitle.startswith("no hazards; ")
+    bench = PaneBench(TimelinePane, "fault_missing_wait", 3)
+    show(bench, HAZARDS)
+    assert "hazards" not in bench.subtitle
+
+
 @pytest.mark.parametrize("view", [CRITICAL_VIEW, HAZARDS])
 def test_a_view_scrolls_to_what_it_marks(view):
     name = "fault_missing_wait" if view == HAZARDS else "matmul"
