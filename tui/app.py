@@ -216,6 +216,7 @@ class KernbenchApp(TerminalApp):
         """Replace the screen by one on the file as it is now.
 
         It is set as the old one was: cursor, views, window of time, filter and search.
+        Where the session stands at an op already, the cursor is there.
         """
         from tui.state import restore, state
 
@@ -223,6 +224,8 @@ class KernbenchApp(TerminalApp):
         new = self.screen_of(session)
         kept = state(old)
         kept["cursor"] = min(old.session.cursor, len(session) - 1)
+        if session.cursor >= 0:
+            kept["cursor"] = session.cursor
         new.notes += restore(new, kept)
         new.sought = old.sought
         new.desk.states["ops"] = old.desk.states["ops"]

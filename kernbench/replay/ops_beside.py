@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Array, Ints
-from kernbench.common.progress import Progress, computed_beside, stage
-from kernbench.replay.alignment import aligned
+from kernbench.common.progress import Progress, computed_beside, no_progress, stage
+from kernbench.replay.alignment import Pairs, aligned
 from kernbench.replay.index import Index
-from kernbench.replay.program import Program, hashes_of, made_by
+from kernbench.replay.program import Program, hashes_of, made_by, program
 from kernbench.trace import Trace
 
 NOISE_NS = 1e-6
@@ -62,9 +62,7 @@ def match(
 ) -> Matched:
     """Which ops are in both; and by kind of change those that have changed."""
     a, b = programs
-    gaps = computed_beside(lambda: _parts(a.streams, b.streams), progress, 0.0)
-    levels = list(zip(a.levels, b.levels, strict=True))
-    places = aligned(levels, gaps, stage(progress, 0.0, 0.6))
+    places = _places(programs, stage(progress, 0.0, 0.6))
     paths_a = computed_beside(partial(_paths, sides.a.trace), progress, 0.6)
     paths_b = computed_beside(partial(_paths, sides.b.trace), progress, 0.7)
 
@@ -103,6 +101,34 @@ def match(
         return Matched(Rows(in_a, in_b), found, makers, any_time)
 
     return computed_beside(changed, progress, 0.8)
+
+
+def op_beside(
+    trace_a: Trace, trace_b: Trace, op: int, progress: Progress = no_progress
+) -> int | None:
+    """The position in B of the op at a position of A; None where B has no such op, or
+    is of another bench. TraceFormatError for params that cannot be.
+    """
+    if trace_a.header.get("bench") != trace_b.header.get("bench") or op < 0:
+        return None
+    programs = Programs(
+        program(Index(trace_a), stage(progress, 0.0, 0.4)),
+        program(Index(trace_b), stage(progress, 0.4, 0.8)),
+    )
+    places = _places(programs, stage(progress, 0.8, 1.0))
+    mine = np.flatnonzero(programs.a.rows[places.a] == trace_a.order[op])
+    if not len(mine):
+        return None
+    row = programs.b.rows[places.b[mine[0]]]
+    return int(trace_b.position[row])
+
+
+def _places(programs: Programs, progress: Progress) -> Pairs:
+    """Which places of both programs belong together."""
+    a, b = programs
+    gaps = computed_beside(lambda: _parts(a.streams, b.streams), progress, 0.0)
+    levels = list(zip(a.levels, b.levels, strict=True))
+    return aligned(levels, gaps, progress)
 
 
 def _parts(streams_a: Array, streams_b: Array) -> Ints:

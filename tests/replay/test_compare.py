@@ -13,6 +13,7 @@ from kernbench.cli import main
 from kernbench.common.progress import Cancelled
 from kernbench.errors import UsageError
 from kernbench.replay.compare import compare, parse_percent
+from kernbench.replay.ops_beside import op_beside
 from kernbench.replay.plain import as_data
 from kernbench.replay.text import as_text
 from kernbench.runtime_api import run_bench
@@ -54,6 +55,21 @@ def logged(tmp_path, one_cube):
         return log.session().trace
 
     return logged
+
+
+def test_an_op_is_found_again_in_a_run_that_issued_in_another_order(matmul):
+    a = matmul()
+    b = matmul(spec={"cube.hbm.channel_bw_gbs": 2.0})
+    moved = 0
+    for op in range(0, len(a.ops), 7):
+        there = op_beside(a, b, op)
+        mine = a.ops[op]
+        other = b.ops[there]
+        assert (mine.op_name, mine.component_id) == (other.op_name, other.component_id)
+        assert mine.params.get("tile_index") == other.params.get("tile_index")
+        moved += op != there
+    assert moved
+    assert op_beside(a, b, -1) is None
 
 
 def differing(found):

@@ -20,8 +20,10 @@ from platformdirs import user_state_path
 from terminals import opened, program_of
 
 from kernbench.replay.commands import WHATIF
+from kernbench.replay.ops_beside import op_beside
 from kernbench.replay.whatif import WhatIfIndex
 from kernbench.runtime_api import run_bench
+from kernbench.trace import Trace
 from tui.__main__ import open_session
 from tui.app import KernbenchApp
 from tui.rerun import FOLDER
@@ -179,6 +181,24 @@ async def test_enter_opens_the_new_trace_and_open_goes_back(
         run(pilot, "open")
         await until(pilot, lambda: app.debugger is not new)
         assert app.debugger.desk.index.trace.path == session.trace.path
+
+
+async def test_the_op_under_the_cursor_is_that_of_the_new_trace(
+    drive, session, tmp_path
+) -> None:
+    """There it may have another number."""
+    other = tmp_path / "other.msgpack"
+    params = session.info().arguments
+    run_bench("matmul", params=params, spec={"cube.hbm.channel_bw_gbs": 2}, trace=other)
+    made = Trace.open(other)
+    moved = [op_beside(session.trace, made, op) for op in range(80, 84)]
+    op = next(i for i, there in enumerate(moved, 80) if i != there)
+    session.goto(op)
+    async with drive(80, 24) as pilot:
+        old = pilot.app.debugger
+        run(pilot, f"open {other}")
+        await until(pilot, lambda: pilot.app.debugger is not old)
+        assert pilot.app.debugger.session.cursor == moved[op - 80]
 
 
 async def test_open_without_a_trace_before_says_so(drive) -> None:

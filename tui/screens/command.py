@@ -51,6 +51,7 @@ from kernbench.replay.data.blame import Blame
 from kernbench.replay.diagnosis.findings import Diagnosis, claimed_by
 from kernbench.replay.expr import parse_count, parse_time
 from kernbench.replay.inner_commands import FITTING
+from kernbench.replay.ops_beside import op_beside
 from kernbench.replay.progress import Cancelled, begun_beside
 from kernbench.replay.query import Query, Session, Stop
 from kernbench.replay.races.findings import Findings
@@ -94,6 +95,10 @@ from tui.runner import Pending, Runner, answered
 from tui.screens.text import StopsScreen, TextScreen, Way
 from tui.widgets.command_line import CommandLine
 
+_MATCHED_OPS = 20_000
+"""Ops of two traces that are matched as one is opened beside the other: that takes
+about a second.
+"""
 _PLAY_S = 0.125
 """An op."""
 
@@ -115,6 +120,28 @@ class Asked:
     then: Callable[[Any], object]
     moves: bool = False
     failed: Callable[[str], object] | None = None
+
+
+def _opened(path: Path) -> ReplaySession:
+    """A session on a trace, ready for keys; KernbenchError if it cannot be read."""
+    try:
+        replay = ReplaySession(Trace.open(path))
+    except OSError as error:
+        raise KernbenchError(f"{path}: {error.strerror or error}") from None
+    replay.index.prepare()
+    return replay
+
+
+def _opened_at(trace: Trace, op: int, path: Path) -> ReplaySession:
+    """The same, at the op which is that of another trace at ``op``, as ``compare``
+    matches them; where that takes long, or there is none, before the first.
+    """
+    replay = _opened(path)
+    if max(len(trace.order), len(replay)) <= _MATCHED_OPS:
+        there = op_beside(trace, replay.trace, op)
+        if there is not None:
+            replay.state = replay.state._replace(cursor=there)
+    return replay
 
 
 class CommandScreen(Screen[None], inherit_bindings=False):
@@ -794,15 +821,21 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         if path is None:
             self.say("no trace was shown before this one: open FILE")
         else:
-            self._read(path, self.app.go_to)  # type: ignore[attr-defined]
+            read = partial(_opened_at, self.desk.index.trace, self.session.cursor)
+            self._read(path, self.app.go_to, read)  # type: ignore[attr-defined]
 
-    def _read(self, path: Path, then: Callable[[ReplaySession], object]) -> None:
+    def _read(
+        self,
+        path: Path,
+        then: Callable[[ReplaySession], object],
+        read: Callable[[Path], ReplaySession] = _opened,
+    ) -> None:
         """Read a trace on a thread, one at a time; ``then`` shows it, and it gets the
         keys that are typed meanwhile.
         """
         if not self.reads:
             self._kept_keys = []
-            self._reading = asyncio.create_task(self._shown(path, then))
+            self._reading = asyncio.create_task(self._shown(partial(read, path), then))
 
     @property
     def reads(self) -> bool:
@@ -828,10 +861,14 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         count = count_text(len(self._kept_keys), "key")
         self.say(f"reading; {count} kept for then, {back} gives up")
 
-    async def _shown(self, path: Path, then: Callable[[ReplaySession], object]) -> None:
+    async def _shown(
+        self,
+        read: Callable[[], ReplaySession],
+        then: Callable[[ReplaySession], object],
+    ) -> None:
         try:
             # Not a thread that the end of the program waits for.
-            replay = await asyncio.wrap_future(begun_beside(partial(_opened, path)))
+            replay = await asyncio.wrap_future(begun_beside(read))
         except KernbenchError as error:
             self.say(f"error: {error}")
             return
@@ -847,16 +884,6 @@ def _way_of(found: Diagnosis) -> Way | None:
         if claimed:
             return Way("prove", f"proves {number}", PROVE(what=claimed))
     return None
-
-
-def _opened(path: Path) -> ReplaySession:
-    """A session on a trace, ready for keys; KernbenchError if it cannot be read."""
-    try:
-        replay = ReplaySession(Trace.open(path))
-    except OSError as error:
-        raise KernbenchError(f"{path}: {error.strerror or error}") from None
-    replay.index.prepare()
-    return replay
 
 
 def shell_line(call: Call, file: Path, op: int) -> str:
