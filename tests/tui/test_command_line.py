@@ -10,6 +10,7 @@ from kernbench.replay.commands import COMMANDS
 from kernbench.replay.completion import candidates
 from kernbench.trace.export import EXPORTERS
 from tui.actions import SCREEN_COMMANDS
+from tui.screens.command import expression
 
 TABLE = (*COMMANDS, *SCREEN_COMMANDS)
 
@@ -154,3 +155,15 @@ async def test_a_line_left_as_soon_as_it_is_opened_keeps_no_keys(
         pilot.app.debugger.line.action_leave()
         await pilot.press("g")
         assert session.cursor == 0
+
+
+@pytest.mark.parametrize("key", ["/", "&"])
+async def test_a_prompt_for_an_expression_proposes_expressions(
+    key, session, drive
+) -> None:
+    async with drive(80, 24, key) as pilot:
+        proposed = pilot.app.debugger.line.placeholder
+    examples, _, _ = proposed.partition("   ")
+    for one in examples.split(" | "):
+        session.matching(expression(one))
+    assert "goto" not in proposed
