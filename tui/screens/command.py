@@ -140,7 +140,7 @@ def _opened_at(trace: Trace, op: int, path: Path) -> ReplaySession:
     if max(len(trace.order), len(replay)) <= _MATCHED_OPS:
         there = op_beside(trace, replay.trace, op)
         if there is not None:
-            replay.state = replay.state._replace(cursor=there)
+            replay.begin_at(there)
     return replay
 
 
