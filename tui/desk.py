@@ -14,8 +14,10 @@ from typing import Any
 
 from kernbench.replay import ReplaySession
 from kernbench.replay.command import Call
-from kernbench.replay.commands import BY_NAME
+from kernbench.replay.commands import BY_NAME, HAZARDS
+from kernbench.replay.inner_commands import EXECUTES_SOON
 from kernbench.replay.query import Query, Session
+from kernbench.replay.races.findings import Findings
 from tui.claims import Claim
 from tui.draw import Glyphs
 from tui.panes import PANES, PaneRow
@@ -227,7 +229,9 @@ class Desk:
                 self.runner.ask(query, Urgency.WISH)
 
     def rest(self) -> None:
-        """Nothing was pressed for a while: compute what panes would like to know."""
+        """Nothing was pressed for a while: compute what panes would like to know, and
+        the hazards, which the status line names, unless that takes long.
+        """
         answers = Given(self.runner, Urgency.WISH)
         window = self.window
         for row in self.in_view:
@@ -235,6 +239,14 @@ class Desk:
             wishes = self.panes[row.key].wishes(self.states[row.key], frame, answers)
             for query in wishes:
                 self.runner.ask(query, Urgency.WISH)
+        if self.runner.ask(EXECUTES_SOON.ask(), Urgency.WISH) is True:
+            self.runner.ask(HAZARDS.ask(), Urgency.WISH)
+
+    @property
+    def hazards(self) -> int:
+        """How many hazards are known; 0 as long as nobody has looked for them."""
+        found = self.runner.known(HAZARDS.ask())
+        return len(found.rows) if isinstance(found, Findings) else 0
 
     def place(self, key: str) -> str | None:
         """The bytes that are picked in a pane, as one would type them; None: none."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 from pilots import (
     active_of,
@@ -18,6 +22,7 @@ from textual.command import CommandList, CommandPalette
 from textual.geometry import Region
 
 from kernbench.replay.commands import listed
+from kernbench.runtime_api import run_bench
 from tui.__main__ import open_session
 from tui.actions import ACTIONS
 from tui.ansi import screen_strips
@@ -497,3 +502,16 @@ async def test_ctrl_c_is_back_and_ctrl_q_is_no_key(drive, as_text_of) -> None:
         await still(pilot)
         assert pilot.app.is_running
         assert as_text_of(pilot.app) == before
+
+
+async def test_a_trace_whose_only_fault_is_a_race_does_not_look_clean(
+    tmp_path: Path, as_text_of: Callable[[Any], str]
+) -> None:
+    path = tmp_path / "race.msgpack"
+    run_bench("fault_scratch_reused", trace=path)
+    app = KernbenchApp(open_session(path, None), path.name)
+    async with piloted(app, (80, 24)) as pilot:
+        await settled(pilot)
+        first = as_text_of(app).splitlines()[0]
+    assert "!1 HAZARD " in first
+    assert "verify ok" in first

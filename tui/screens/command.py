@@ -811,7 +811,8 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         path = self.desk.index.trace.path
         if not path.exists():
             path = path.with_name(path.name.removesuffix(".partial"))
-        self._read(path, self.app.reopen)  # type: ignore[attr-defined]
+        read = partial(_opened, path)
+        self._read(read, self.app.reopen)  # type: ignore[attr-defined]
 
     def _open(self, file: str | None) -> None:
         """Show another trace in place of this one, or again the one before it."""
@@ -821,21 +822,21 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         if path is None:
             self.say("no trace was shown before this one: open FILE")
         else:
-            read = partial(_opened_at, self.desk.index.trace, self.session.cursor)
-            self._read(path, self.app.go_to, read)  # type: ignore[attr-defined]
+            trace = self.desk.index.trace
+            read = partial(_opened_at, trace, self.session.cursor, path)
+            self._read(read, self.app.go_to)  # type: ignore[attr-defined]
 
     def _read(
         self,
-        path: Path,
+        read: Callable[[], ReplaySession],
         then: Callable[[ReplaySession], object],
-        read: Callable[[Path], ReplaySession] = _opened,
     ) -> None:
         """Read a trace on a thread, one at a time; ``then`` shows it, and it gets the
         keys that are typed meanwhile.
         """
         if not self.reads:
             self._kept_keys = []
-            self._reading = asyncio.create_task(self._shown(partial(read, path), then))
+            self._reading = asyncio.create_task(self._shown(read, then))
 
     @property
     def reads(self) -> bool:

@@ -309,7 +309,8 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         if self.playing is not None and not note:
             note = "playing"
         note = note or cast(Any, self.app).run_note
-        self.status.update_line(self.session, width, note, self.running)
+        hazards = self.desk.hazards
+        self.status.update_line(self.session, width, note, self.running, hazards)
         self.crumbs.update_line(self.session)
         if self._plan.tabs is not None:
             shown = self._shown_tab

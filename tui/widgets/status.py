@@ -84,8 +84,8 @@ class _Part:
 
 
 class Status(LineWidget):
-    """``kernbench FILE  op 12/153  t=5.43us  3 in flight  2 BP  !1 DIFF  a-b 1.2us
-    verify ok``.
+    """``kernbench FILE  op 12/153  t=5.43us  3 in flight  2 BP  !1 DIFF  !2 HAZARDS
+    a-b 1.2us  verify ok``.
 
     Where the line is too short, what matters least is left out.
     """
@@ -115,14 +115,20 @@ class Status(LineWidget):
         width: int,
         note: str,
         running: Sequence[Pending],
+        hazards: int,
     ) -> None:
-        """Say where the cursor is; ``note`` is about the layout."""
+        """Say where the cursor is; ``note`` is about the layout, ``hazards`` are those
+        that are known.
+        """
         left = [_Part(1, (" kernbench", "bold")), _Part(3, (f" {self._file}", ""))]
         left += self._place(session)
         if session.stops:
             left.append(_Part(6, (f"  {len(session.stops)} BP", "mark")))
         if self._wrong:
             left.append(_Part(7, (f"  !{self._wrong} DIFF", "alarm")))
+        if hazards:
+            word = "HAZARD" if hazards == 1 else "HAZARDS"
+            left.append(_Part(7, (f"  !{hazards} {word}", "alarm")))
         between = between_marks(self._index, session)
         if between is not None:
             text = f"  {between.names} {time_text(between.t1 - between.t0)}"
