@@ -45,6 +45,15 @@ def number_text(value: Any) -> str:
     return f"{number:.4g}" if 1e-3 <= size < 1e5 else f"{number:.2e}"
 
 
+def unwritten_text(writer: int | None) -> str:
+    """That bytes are not written, of which ``writer`` is the first op to write any; it
+    is None if no op does.
+    """
+    if writer is None:
+        return "never written"
+    return f"not written yet, first by op {writer:,}"
+
+
 def count_text(n: int, what: str) -> str:
     """``1 call``, ``2 calls``."""
     plural = "" if n == 1 else "s"

@@ -37,7 +37,7 @@ from kernbench.replay.inner_commands import (
 )
 from kernbench.replay.query import Query
 from kernbench.replay.races.findings import Finding, Findings, race_near
-from kernbench.replay.text import number_text
+from kernbench.replay.text import number_text, unwritten_text
 from kernbench.replay.views.diff import Comparison, Divergence
 from kernbench.replay.views.grids import GridOf, GridPart, GridShape
 from tui.draw import Line, Run, clip, length
@@ -673,7 +673,7 @@ class DiffPane(BasePane[DiffState]):
             return [(" made by ...", "dim"), keys]
         op = _maker(blame)
         if op is None:
-            return [(" not written so far", "mark"), keys]
+            return [(f" {unwritten_text(blame.part.awaited)}", "mark"), keys]
         (link,) = [one for one in blame.links if one.op.op == op]
         word = " made by" if blame.suspect is None else " suspect:"
         site = link.op.site.rpartition("/")[2]

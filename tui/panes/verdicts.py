@@ -21,6 +21,8 @@ DIVERGENCE = "first divergence"
 HAZARD_LIST = "hazards"
 _GOOD: Run = ("ok", "flight")
 _BAD: Run = ("DIFFERS!", "bad")
+_PART: Run = ("not all there", "mark")
+"""Of an output of which some is not written yet, and all the rest good."""
 _PLANES = ("expected", "actual", "error")
 _COMES = "..."
 """In place of a finding that is looked for once nothing is pressed."""
@@ -140,7 +142,10 @@ def verdict(found: Comparison, subject: Subject, frame: Frame) -> list[Line]:
     row = found.row
     if row is None:
         return lines
-    line: Line = [(head, "bold"), _verdict_of(row.ok)]
+    judged = _verdict_of(row.ok)
+    if row.note and not row.mismatches:
+        judged = _PART
+    line: Line = [(head, "bold"), judged]
     facts: Line = [
         (f" {row.mismatches:,} of {row.elements:,} bad", "title"),
         (f", {row.left_out}abs {row.max_abs:.1e}", "title"),

@@ -42,7 +42,7 @@ from kernbench.replay.data.hazards import (
 from kernbench.replay.data.history import Contents, History
 from kernbench.replay.data.places import MOST_ADDRESSES, Place, PlaceIndex, addresses
 from kernbench.replay.data.touches import RowsOf
-from kernbench.replay.text import number_text, wrapped
+from kernbench.replay.text import number_text, unwritten_text, wrapped
 from kernbench.sim_engine.accesses import read_elements, regions
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.numpy_ops import FULL, NUMPY_OPS
@@ -66,7 +66,8 @@ class Part:
 
     The name is that of the smallest box that has them, of ``box`` elements. ``value``
     is text, "" where it is not known. ``writers`` are the ops that wrote them; -1 is
-    nobody.
+    nobody. ``awaited`` is the first op that later writes some of what nobody wrote,
+    None if there is no such op.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Part:
     box: int
     value: str
     writers: tuple[int, ...] = ()
+    awaited: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,9 @@ def _add_tree(
     for op in part.writers:
         link = links.get(op)
         if link is None:
-            what = f"op {op:,}: not followed" if op >= 0 else "not written so far"
+            what = f"op {op:,}: not followed"
+            if op < 0:
+                what = unwritten_text(part.awaited)
             lines.append(indent + what)
             continue
         row = link.op
@@ -289,11 +293,17 @@ class BlameIndex:
         last = self._history.last_writers(
             wanted.space, wanted.at, before, walk.progress
         )
+        awaited = None
         for writer, at in last:
             if writer >= 0:
                 walk.want(writer, at, depth)
+            else:
+                awaited = self._history.next_writer(
+                    wanted.space, at, before, walk.progress
+                )
         writers = tuple(writer for writer, _ in last)
-        return self._part(walk, wanted, before, user, writers)
+        part = self._part(walk, wanted, before, user, writers)
+        return replace(part, awaited=awaited)
 
     def _link(self, walk: _Walk, op: int, depth: int) -> Link:
         """What is wanted of an op, and of what it made that.

@@ -406,15 +406,41 @@ class History:
                 return found
         return [*found, LastWriter(-1, at[free])]
 
-    def _writes_to(self, space: str, at: Ints, op: int) -> tuple[Ints, Ints, Ints]:
-        """The writes by op ``op`` into the range of ``at``, and what of it they hit.
+    def next_writer(
+        self, space: str, at: Ints, op: int, progress: Progress = no_progress
+    ) -> int | None:
+        """The first op after op ``op`` that writes any of the bytes ``at`` (ascending);
+        None if no op does.
+        """
+        self.prepare(progress)
+        touched = self.touched
+        rows, lows, highs = beside_if_many(
+            max(len(at), len(touched.row)),
+            lambda: self._writes_to(space, at, op, later=True),
+            progress,
+            0.0,
+        )
+        pace = Pace(progress)
+        for i in np.flatnonzero(lows < highs).tolist():
+            pace.step(int(highs[i] - lows[i]), 0.0)
+            written = touched.rows_of(int(rows[i]))
+            some = at[lows[i] : highs[i]]
+            if written.is_one or is_in_rows(written, some, progress, 0.0).any():
+                return int(touched.row[rows[i]])
+        return None
+
+    def _writes_to(
+        self, space: str, at: Ints, op: int, later: bool = False
+    ) -> tuple[Ints, Ints, Ints]:
+        """The writes by op ``op`` into the range of ``at``, or the ``later`` ones, and
+        what of it they hit.
 
         Write i is into ``at[lows[i] : highs[i]]``, of rows into some of that.
         """
         touched = self.touched
         rows = self._writes(space, int(at[0]), int(at[-1] - at[0]) + 1)
         before = np.searchsorted(touched.row[rows], op, side="right")
-        rows = rows[:before]
+        rows = rows[before:] if later else rows[:before]
         starts = touched.addr[rows]
         lows = np.searchsorted(at, starts)
         highs = np.searchsorted(at, starts + touched.spans_of(rows))

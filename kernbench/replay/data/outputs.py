@@ -257,7 +257,7 @@ class OutputIndex:
     def beside(self, view: TensorView, progress: Progress = no_progress) -> OpDiff:
         """What the bench expects of a tensor, beside it as it is.
 
-        Both are NaN where nobody has written yet, which is no mismatch.
+        Both are NaN where nobody has written yet, which is no mismatch, but not ok.
         """
         mine = [
             shard.expected
@@ -414,6 +414,10 @@ def _output_diff(view: TensorView, stated: Sequence[Expectation]) -> OpDiff:
     with np.errstate(invalid="ignore"):
         error = actual - expected
     unwritten = int((~view.written).sum())
+    note = ""
+    if unwritten:
+        note = f"{unwritten:,} not written yet are nan here"
+        row = replace(row, ok=False, note=note)
     return OpDiff(
         op=view.op,
         name=view.name,
@@ -423,5 +427,5 @@ def _output_diff(view: TensorView, stated: Sequence[Expectation]) -> OpDiff:
         expected=expected,
         actual=actual,
         error=error,
-        note=f"{unwritten:,} not written yet are nan here" if unwritten else "",
+        note=note,
     )

@@ -18,6 +18,7 @@ from kernbench.replay.data.arrays import Pace
 from kernbench.replay.data.history import History, is_in_rows
 from kernbench.replay.data.places import Place, addresses
 from kernbench.replay.data.spread import Spread, spread_of_addresses, spread_of_rows
+from kernbench.replay.text import unwritten_text
 from kernbench.sim_engine.access_columns import AccessColumns
 
 RowsOf: TypeAlias = Callable[[Sequence[int] | Ints], list[OpRow]]
@@ -66,7 +67,8 @@ class TouchIndex:
         """The last write into each byte of a place by op ``op``, the earliest first.
 
         A row has how many of the bytes it wrote last, and the first of them. ``note``
-        says how many nobody had written. UsageError for a place of more than 4 MiB.
+        says how many nobody had written, and which op then is the first to. UsageError
+        for a place of more than 4 MiB.
         """
         space = place.ranges[0][0]
         self._history.prepare(progress)
@@ -76,10 +78,10 @@ class TouchIndex:
         note = ""
         if found[0].op < 0:
             nobody = found.pop(0).addresses
-            note = (
-                f"{len(nobody):,} bytes from {space} {int(nobody[0]):#x} on "
-                "were never written"
-            )
+            later = self._history.next_writer(space, nobody, op, progress)
+            verb = "were" if later is None else "are"
+            note = f"{len(nobody):,} bytes from {space} {int(nobody[0]):#x} on "
+            note += f"{verb} {unwritten_text(later)}"
         ops = rows_in_parts(self._rows_of, [last.op for last in found], progress)
         rows = list[Touch]()
         for last, row in zip(found, ops, strict=True):

@@ -213,6 +213,17 @@ def test_bytes_that_nobody_wrote_are_said_to_be_so(log):
     assert "never written" in as_text(blame)
 
 
+def test_bytes_that_a_later_op_writes_are_not_written_yet(log):
+    log.op(load(0, 0), 20, 30)
+    log.op(load(0, 64), 40, 50)
+    session = log.session()
+    session.goto(0)
+    blame = session.blame("tcm 0x40:4")
+    assert blame.part.awaited == 1
+    assert "not written yet, first by op 1" in as_text(blame)
+    assert session.blame("tcm 0x80:4").part.awaited is None
+
+
 def test_a_read_of_a_writer_in_flight_is_marked_on_its_link(log):
     log.op(host_write(), 0, 10)
     log.op(load(0, 0), 20, 60)

@@ -58,6 +58,17 @@ def test_bytes_that_nobody_wrote_are_in_the_note(log):
     assert answer.note == "8 bytes from tcm 0x10 on were never written"
 
 
+def test_the_note_has_the_op_that_is_the_first_to_write_the_bytes(log):
+    log.op(load(16, 0), 20, 30)
+    log.op(load(0, 4), 40, 50)
+    log.op(load(0, 16), 60, 70)
+    log.op(load(0, 20), 80, 90)
+    session = log.session()
+    session.goto(1)
+    answer = session.who_wrote("tcm 0x8:16")
+    assert answer.note == "4 bytes from tcm 0x14 on are not written yet, first by op 2"
+
+
 def test_bytes_that_nobody_ever_wrote_have_no_writer(log):
     log.op(load(16, 0), 20, 30)
     answer = log.session().who_wrote("tcm 0x40:8")

@@ -439,6 +439,7 @@ def test_outputs_of_which_parts_are_not_written_yet_are_no_mismatch() -> None:
     text = " ".join(line.strip() for line in bench.lines)
     assert f"output c: {missing:,} not written yet are nan here" in text
     assert "DIFFERS" not in text
+    assert f"not all there 0 of {written.size:,} bad" in text
 
 
 @pytest.mark.parametrize("line", [2, 3])
