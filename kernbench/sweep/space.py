@@ -206,6 +206,10 @@ def _options(file: Path, given: Mapping[Any, Any]) -> RunOptions:
     max_ops = _limit(file, given, "max_ops")
     if isinstance(max_ops, float):
         raise UsageError(f"{file}: max_ops: must be a whole number, not {max_ops}")
+    if isinstance(max_ns, float) and not math.isfinite(max_ns):
+        raise UsageError(
+            f"{file}: max_ns: {max_ns} is no time; leave it out for no limit"
+        )
     check_numbers(0, max_ns, max_ops)
     topology = _text(file, given, "topology")
     ccl = _text(file, given, "ccl")
