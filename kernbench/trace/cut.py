@@ -24,6 +24,7 @@ from kernbench.topology.graph import Edge, Node
 from kernbench.trace.hops import hop_columns, speeds_of
 from kernbench.trace.machine import edge_rows, node_rows
 from kernbench.trace.reader import Trace
+from kernbench.trace.tail import is_of_a_run, tail_of
 from kernbench.trace.window import Window
 from kernbench.trace.writer import TraceWriter
 
@@ -55,7 +56,8 @@ def cut(
     transfers and calls, and the allocations that they touch. What they waited for is
     left out of their dependencies if it is not there. Of the nodes in between it has
     what these ops did there, and nothing of others. A regular file at ``out`` is
-    replaced. UsageError if nothing matches, or if ``out`` is the trace.
+    replaced. UsageError if nothing matches, or if ``out`` is the trace, its tail, or of
+    a name that runs give to unfinished files.
     """
     if not t0 < t1:
         raise UsageError(
@@ -79,6 +81,16 @@ def cut(
     if out.exists() and out.samefile(path):
         raise UsageError(
             f"{out} is the trace that is cut; name another file for the part"
+        )
+    if out.resolve() == tail_of(trace.path.resolve()):
+        raise UsageError(
+            f"{out} is the tail of the trace, which has its last rows; name another "
+            "file for the part"
+        )
+    if is_of_a_run(out):
+        raise UsageError(
+            f"{out}: a run gives such a name to what it has not ended; name another "
+            "file for the part"
         )
     try:
         with TemporaryDirectory(".partial", f"{out.name}.", out.parent) as folder:

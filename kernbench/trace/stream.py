@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeAlias
 from kernbench.errors import KernbenchError, RefusedError
 from kernbench.trace.frames import FrameFile
 from kernbench.trace.schema import pack_frame
-from kernbench.trace.tail import Tail, tail_of
+from kernbench.trace.tail import Tail, is_of_a_run, tail_of
 
 SPILL_BYTES = 1 << 30
 """So much is kept in memory of what no longer went to the file."""
@@ -93,7 +93,7 @@ class FrameStream:
     A write error stops the recording, not the run: ``error`` then says what happened
     (None: all is well), and what was written stays readable. Up to SPILL_BYTES of what
     follows are held in memory for ``reopened``. KernbenchError if the file cannot be
-    made, or is being written by another run.
+    made, is being written by another run, or has a name of an unfinished one.
 
     Beside it, ``put_tail`` keeps what is not in it yet. ``mark`` is the CRC-32 of the
     heads of all frames so far.
@@ -106,6 +106,11 @@ class FrameStream:
         self._offset = 0
         self._spill = bytearray()
         self._pid = os.getpid()
+        if is_of_a_run(path):
+            raise RefusedError(
+                f"cannot write trace {path}: a run gives such a name to what it has "
+                "not ended; name another"
+            )
         try:
             # a kernel that changes the directory takes no file with it
             self.path = path.absolute()

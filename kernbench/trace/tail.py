@@ -12,6 +12,7 @@ is never taken for that of another.
 
 from __future__ import annotations
 
+import re
 import struct
 import weakref
 import zlib
@@ -28,6 +29,10 @@ _FRONT = struct.Struct("<16sI")
 _PLACE = struct.Struct("<QI")
 """The magic, and a CRC-32 of all that follows: bytes of the file before the tail, a
 checksum of their heads, and frames made to stand behind those bytes."""
+
+
+_UNFINISHED = re.compile(r"\.partial(\.old)?(\.tail(\.new)?)?$")
+"""How the names end that a run gives to its own files until it has ended."""
 
 
 class Tail(NamedTuple):
@@ -49,6 +54,11 @@ class Tail(NamedTuple):
 def tail_of(path: Path) -> Path:
     """Where the tail of the file at ``path`` is, if it has one."""
     return Path(f"{path}.tail")
+
+
+def is_of_a_run(path: Path) -> bool:
+    """Whether a run uses a file of such a name for itself, until it has ended."""
+    return _UNFINISHED.search(path.name) is not None
 
 
 def read_tail(path: Path) -> Tail | None:

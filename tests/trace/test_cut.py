@@ -230,6 +230,21 @@ def test_a_regular_file_is_replaced_and_the_trace_is_not(whole, tmp_path):
     assert out.read_bytes() == kept
 
 
+@pytest.mark.parametrize("name", ["y.partial", "y.partial.tail", "y.partial.old"])
+def test_a_cut_is_not_called_as_what_a_run_has_not_ended(whole, tmp_path, name):
+    with pytest.raises(UsageError, match=f"{name}: a run gives such a name"):
+        cut(whole.path, tmp_path / name, 0.0, 1e9)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cut_does_not_replace_the_tail_of_its_trace(whole, tmp_path):
+    path = tmp_path / "x.msgpack"
+    cut(whole.path, path, 0.0, 1e9)
+    with pytest.raises(UsageError, match="is the tail of the trace"):
+        cut(path, f"{path}.tail", 0.0, 1e9)
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_what_is_no_regular_file_is_not_replaced(whole, tmp_path):
     with pytest.raises(UsageError, match="is no regular file"):
         cut(whole.path, tmp_path, 0.0, 1e9)

@@ -66,6 +66,17 @@ def test_a_pipe_is_refused_and_nobody_waits_for_its_reader(tmp_path, path, name)
     assert [p.name for p in tmp_path.iterdir()] == [name]
 
 
+UNFINISHED = (".partial", ".partial.tail", ".partial.old", ".partial.old.tail")
+
+
+@pytest.mark.parametrize("ending", UNFINISHED)
+def test_names_of_what_a_run_has_not_ended_are_refused(tmp_path, ending):
+    with pytest.raises(KernbenchError, match="a run gives such a name") as caught:
+        TraceWriter(tmp_path / f"x{ending}")
+    assert "name another" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_device_is_refused_and_stays_one():
     with pytest.raises(KernbenchError, match="no regular file"):
         TraceWriter("/dev/full")
