@@ -93,8 +93,8 @@ def cut(
             "file for the part"
         )
     try:
-        with TemporaryDirectory(".partial", f"{out.name}.", out.parent) as folder:
-            made = Path(folder) / out.name
+        with TemporaryDirectory(".partial", "kernbench-", out.parent) as folder:
+            made = Path(folder) / "made"
             calls = _write_file(trace, made, kept, nodes, window)
             size = made.stat().st_size
             os.replace(made, out)

@@ -251,6 +251,11 @@ def test_what_is_no_regular_file_is_not_replaced(whole, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_name_of_a_cut_may_be_as_long_as_the_file_system_allows(whole, tmp_path):
+    cut(whole.path, tmp_path / ("n" * 255), 0.0, 1e9)
+    assert [path.name for path in tmp_path.iterdir()] == ["n" * 255]
+
+
 def test_a_cut_that_cannot_be_written_leaves_nothing(whole, tmp_path, monkeypatch):
     def writer_on_a_full_disk(path):
         writer, _ = opened(path, Disk, room=5000)

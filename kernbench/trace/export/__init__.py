@@ -119,8 +119,8 @@ def export(
     if path.exists():
         _check_replaceable(exporter, trace, path, out, force)
     try:
-        with TemporaryDirectory(".partial", f"{path.name}.", path.parent) as folder:
-            made = Path(folder) / path.name
+        with TemporaryDirectory(".partial", "kernbench-", path.parent) as folder:
+            made = Path(folder) / "made"
             counts = exporter.write(trace, made, progress)
             if path.is_dir():
                 os.replace(path, Path(folder) / "replaced")

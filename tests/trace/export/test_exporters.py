@@ -133,6 +133,20 @@ def test_a_file_replaces_a_file(shipped_trace, out):
     assert json.loads(out.read_text())["traceEvents"]
 
 
+@pytest.mark.parametrize("name", EXPORTERS)
+def test_a_name_may_be_as_long_as_the_file_system_allows(shipped_trace, out, name):
+    longest = out.with_name("n" * 255)
+    export(shipped_trace, name, str(longest))
+    assert list(out.parent.iterdir()) == [longest]
+
+
+def test_a_folder_may_be_replaced_whatever_its_name(shipped_trace, out):
+    for name in ("made", "replaced"):
+        for force in (False, True):
+            folder = str(out.with_name(name))
+            export(shipped_trace, "csv", folder, force=force)
+
+
 def test_an_unknown_format_lists_the_valid_ones(shipped_trace, out):
     with pytest.raises(
         UsageError, match="unknown format 'pdf'; valid: perfetto, pftrace, parquet, csv"
