@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import html
+import logging
 import shlex
 import socket
 import sys
@@ -29,6 +30,8 @@ from kernbench.errors import RefusedError, UsageError
 try:
     import textual_serve
     from aiohttp import WSCloseCode, WSMsgType, web
+    from aiohttp.http_exceptions import HttpProcessingError
+    from aiohttp.log import server_logger
     from textual_serve.app_service import AppService
     from textual_serve.download_manager import DownloadManager
 except ImportError as why:
@@ -135,6 +138,7 @@ def serve(arguments: Sequence[str], name: str, port: int) -> None:
     port = listener.getsockname()[1]
     say(f"kernbench-tui is at http://{HOST}:{port} in a browser; Ctrl+C ends it")
     sys.stdout.flush()
+    server_logger.addFilter(_is_of_a_request)
     command = shlex.join([*_PROGRAM, *arguments])
     web.run_app(
         _application(f"exec {command}", name),
@@ -143,6 +147,16 @@ def serve(arguments: Sequence[str], name: str, port: int) -> None:
         access_log=None,
         shutdown_timeout=_PATIENCE_S,
     )
+
+
+def _is_of_a_request(record: logging.LogRecord) -> bool:
+    """Whether to print what aiohttp logs: not of what it has refused as no request.
+
+    Whoever sent that was told so by the answer, 400. A traceback would look like a
+    defect of ours.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError)
 
 
 def _listener(port: int) -> socket.socket:
@@ -215,9 +229,13 @@ async def _own_pages_only(request: web.Request, handler: Handler) -> web.StreamR
     Its browser says in Origin where it is from. Where such a site gives its own name
     the address of this machine, Host has that name.
     """
+    try:
+        host = request.url.host
+    except ValueError:
+        raise web.HTTPBadRequest(text="there is no such host and port\n") from None
     own_origin = f"http://{request.host}"
     origin = request.headers.get("Origin", own_origin)
-    if request.url.host not in _LOOPBACK or origin != own_origin:
+    if host not in _LOOPBACK or origin != own_origin:
         raise web.HTTPForbidden(text="this debugger is for its own pages only\n")
     return await handler(request)
 

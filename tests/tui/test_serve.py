@@ -48,7 +48,9 @@ class Server:
 
 
 @asynccontextmanager
-async def served(*arguments: object, state: Path) -> AsyncIterator[Server]:
+async def served(
+    *arguments: object, state: Path, stderr: int | None = None
+) -> AsyncIterator[Server]:
     process = await asyncio.create_subprocess_exec(
         *PROGRAM,
         *map(str, arguments),
@@ -56,6 +58,7 @@ async def served(*arguments: object, state: Path) -> AsyncIterator[Server]:
         env={**ENVIRON, "XDG_STATE_HOME": str(state)},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
+        stderr=stderr,
     )
     try:
         assert process.stdout is not None
@@ -238,6 +241,30 @@ async def test_pages_of_other_sites_are_refused(
                 with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
                     await session.ws_connect(f"{server.url}/ws", headers=headers)
         assert server.debuggers() == []
+
+
+NO_REQUESTS = [
+    b"GET / HTTP/1.1\r\n\r\n",  # without Host
+    b"GET / HTTP/1.1\r\nHost: localhost:99999\r\n\r\n",
+    b"GET http://x:y/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"\x16\x03\x01\r\n\r\n",
+]
+
+
+async def test_what_is_no_request_is_answered_and_prints_nothing(
+    trace_path: Path, tmp_path: Path
+) -> None:
+    pipe = asyncio.subprocess.PIPE
+    async with served(trace_path, state=tmp_path, stderr=pipe) as server:
+        for sent in NO_REQUESTS:
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(sent)
+            answer = await asyncio.wait_for(reader.readline(), LIMIT_S)
+            assert b" 400 " in answer, sent
+            writer.close()
+        server.process.terminate()
+        _, said = await asyncio.wait_for(server.process.communicate(), LIMIT_S)
+        assert said == b""
 
 
 @pytest.mark.slow
