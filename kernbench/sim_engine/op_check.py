@@ -61,6 +61,8 @@ class OpCheck:
     accumulated: float | None
     over: int
     first_over: tuple[int, ...] | None
+    is_of_nan: bool = False
+    """Whether the first that is over is an integer in place of NaN."""
 
     @property
     def overflows(self) -> bool:
@@ -72,6 +74,8 @@ class OpCheck:
         verdict = "overflow" if self.overflows else "ok"
         if self.over:
             verdict = f"{self.over} elements over, first {self.first_over}"
+        if self.is_of_nan:
+            verdict += ", where NaN has no integer"
         accumulated = ""
         if self.accumulated is not None:
             accumulated = f", accumulated {self.accumulated:.1e}"
@@ -195,9 +199,9 @@ def _as_written(value: Array, dtype: str) -> Floats:
 def _cast(value: Array, dtype: str) -> Floats:
     """What a cast makes of a ``value`` by rounding, in f64.
 
-    Of one that an integer dtype has not there is none: what is written instead, as -56
-    for 200 in i8, has nothing to do with it. Sums and products of integers may be meant
-    to wrap; a cast is not.
+    Of one that an integer dtype has not there is none, and of NaN neither: what is
+    written instead, as -56 for 200 in i8, has nothing to do with it. Sums and products
+    of integers may be meant to wrap; a cast is not.
     """
     written = _as_written(value, dtype)
     as_stored: np.dtype[Any] = np_dtype(dtype)
@@ -205,8 +209,8 @@ def _cast(value: Array, dtype: str) -> Floats:
         return written
     whole = np.trunc(as_f64(value))
     range_of = np.iinfo(as_stored)
-    has_none = (whole < range_of.min) | (whole > range_of.max)
-    return np.where(has_none, whole, written)
+    has_one = (whole >= range_of.min) & (whole <= range_of.max)  # NaN is in no range
+    return np.where(has_one, written, whole)
 
 
 class _OracleMemory:
@@ -429,9 +433,11 @@ def check_op(
         shown = first_index(local == np.max(local, initial=0.0))
     error = 0.0
     bound = 0.0
+    is_of_nan = False
     if shown is not None:
         error = float(local[shown])
         bound = float(expected.bound[shown])
+        is_of_nan = bool(integers_of_nan(actual, expected.value)[shown])
     accumulated = None
     if wide is not None:
         accumulated = float(np.max(_apart(actual, wide), initial=0.0))
@@ -444,7 +450,14 @@ def check_op(
         accumulated=accumulated,
         over=int(np.count_nonzero(over)),
         first_over=first,
+        is_of_nan=is_of_nan,
     )
+
+
+def integers_of_nan(actual: Array, expected: Array) -> Bools:
+    """Where ``actual`` has an integer, and NaN was ``expected``."""
+    has_integers = actual.dtype.kind in "iu"
+    return np.asarray(np.isnan(as_f64(expected)) & has_integers)
 
 
 def _apart(actual: Array, expected: Array) -> Floats:

@@ -125,3 +125,27 @@ def test_an_element_that_no_pe_writes_is_named(failures, tmp_path):
 def test_what_is_off_by_little_may_be_rounding(failures):
     said = failures("tl.store(y, tl.load(x) * 1.0001)", expected="data")
     assert any("--debug says whether rounding explains that" in line for line in said)
+
+
+CAST = """\
+import numpy as np
+from kernbench.benches import bench
+
+def kernel(x, y, tl):
+    tl.store(y, tl.cast(tl.load(x), "i32"))
+
+@bench(name="cast", description="a NaN as an integer")
+def run(torch):
+    x = torch.tensor(np.array([0, np.nan, 2, 3], "f4"), name="x")
+    y = torch.zeros((4,), "i32", name="y")
+    torch.launch("k", kernel, x, y)
+    torch.expect(y, np.array([0, 0, 2, 3], "i4"))
+"""
+
+
+def test_what_is_to_be_0_and_is_far_from_it_is_not_off_by_little(tmp_path):
+    file = tmp_path / "cast.py"
+    file.write_text(CAST)
+    first, why = run_bench(str(file)).failures
+    assert first.startswith("y[1] on sip0.cube0.pe0 is to be 0, and is -2.147484e+09")
+    assert why.startswith("  why: ")

@@ -262,6 +262,8 @@ def test_every_op_is_within_its_bound(name, data, dtype):
         ("i32", "i8", [127, -128, 0, 5], 0),
         ("f32", "i8", [1.5, -300.0, 127.9, -128.9], 1),
         ("f32", "i32", [3e9, -1.0, 2.0, 0.0], 1),
+        ("f32", "i32", [math.nan, -1.0, 2.0, 0.0], 1),
+        ("f32", "i32", [math.inf, -1.0, 2.0, 0.0], 1),
         ("i32", "f32", [200, 2**24 + 1, -5, 0], 0),
     ],
 )
@@ -274,6 +276,18 @@ def test_no_rounding_explains_a_cast_to_what_an_integer_has_not(
     with np.errstate(invalid="ignore"):
         (found,) = checks([record], store_of(tcm=[(0, x)]))
     assert found.over == over
+
+
+def test_of_a_cast_of_nan_it_is_said_that_it_has_no_integer():
+    x = np.array([3e9, math.nan], np.float32)
+    source = region("tcm", 0, x.shape, "f32")
+    record = math_op("cast", [source], region("tcm", 64, x.shape, "i32"))
+    for values, is_of_nan in ((x, False), (x[::-1], True)):
+        with np.errstate(invalid="ignore"):
+            (found,) = checks([record], store_of(tcm=[(0, values.copy())]))
+        assert found.is_of_nan == is_of_nan
+        assert ("NaN has no integer" in found.as_text()) == is_of_nan
+        assert not found.overflows
 
 
 def test_sums_of_integers_may_wrap():

@@ -188,6 +188,8 @@ def rounding(op: int, answers: Answers) -> Run:
         text = text.replace("explains", "explains only")
     if check.overflows:
         text = " overflow"
+    if check.is_of_nan:
+        text = " an integer of NaN, which has none"
     if not check.local:
         text = " exact"
     if check.accumulated is not None:

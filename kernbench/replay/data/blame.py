@@ -46,7 +46,12 @@ from kernbench.replay.text import number_text, unwritten_text, wrapped
 from kernbench.sim_engine.accesses import read_elements, regions
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.numpy_ops import FULL, NUMPY_OPS
-from kernbench.sim_engine.op_check import Reference, born, reference
+from kernbench.sim_engine.op_check import (
+    Reference,
+    born,
+    integers_of_nan,
+    reference,
+)
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.sim_engine.plans import bytes_at, operands_of, plan_of, snapshots_of
 from kernbench.trace import Trace
@@ -626,8 +631,13 @@ def _error_notes(
     actual = as_f64(own)
     over = Reference(value, low, high).over(actual)
     lost = np.isfinite(value) & ~np.isfinite(actual) & ~over
+    of_nan = over & integers_of_nan(own, value)
     notes = list[str]()
-    for bad, what in ((over, "differ by more than rounding"), (lost, "overflow")):
+    for bad, what in (
+        (of_nan, "have an integer in place of NaN, which has none"),
+        (over & ~of_nan, "differ by more than rounding"),
+        (lost, "overflow"),
+    ):
         if bad.any():
             notes.append(f"{int(bad.sum()):,} of {len(bad):,} {what}")
     is_from_host = not needed

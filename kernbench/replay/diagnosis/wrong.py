@@ -216,6 +216,8 @@ def _divergence(index: Index, progress: Progress) -> list[Finding]:
     title = "is off by more than rounding"
     if diff is not None and diff.check is not None and diff.check.overflows:
         title = "overflows: of what is finite rounding makes infinity"
+    if diff is not None and diff.check is not None and diff.check.is_of_nan:
+        title = "makes an integer of NaN, which has none"
     if diff is None:
         diff = index.departures.first(stage(progress, 0.5, 1.0))
         title = ""
