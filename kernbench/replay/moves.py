@@ -208,7 +208,8 @@ def to_effect(
     waiting = np.array([*trace.effects(index.ops.row_of(op))], np.int64)
     waiters = np.sort(trace.position[waiting])
     _, after = stages_beside(index, op)
-    found = np.append(after, waiters).astype(np.int64)
+    others = np.append(after, waiters)
+    found = np.append(others, index.ops.held_by(op)).astype(np.int64)
     if not len(found):
         return session
     earliest = index.ops.starts(found).argmin()

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Ints
+from kernbench.common.arrays import Array, Floats, Ints
 from kernbench.common.exact_time import SAME_NS
 from kernbench.common.messages import NO_CMD, WAIT_REASONS, Wait
 from kernbench.common.progress import Progress, computed_beside, no_progress
@@ -368,6 +368,41 @@ class OpFacts:
         order = ProgramOrder(trace, rows, calls[mine])
         (holder,) = order.holders(np.array([self.row_of(op)]), np.array([until]))
         return int(trace.position[holder]) if holder >= 0 else _NO_OP
+
+    def held_by(self, op: int) -> Ints:
+        """The ops that were held in program order until this one had begun."""
+        start = self.time(op)
+        rows, until = self._holds
+        low = np.searchsorted(until, start - SAME_NS)
+        high = np.searchsorted(until, start + self._longest_hold + SAME_NS, "right")
+        if low == high:
+            return np.zeros(0, np.int64)
+        held = self._trace.position[np.unique(rows[low:high])].astype(np.int64)
+        log = self._trace.commands
+        calls = self.calls(np.append(held, op))
+        mine = (calls >= 0) & (calls[-1] >= 0)
+        for column in (log.pe, log.launch):
+            mine &= column[calls] == column[calls[-1]]
+        behind = [
+            each
+            for each in held[mine[:-1]].tolist()
+            if any(
+                reason == WAIT_REASONS[HELD] and holder == op
+                for _, reason, _, _, holder in self.waits(each)
+            )
+        ]
+        return np.array(behind, np.int64)
+
+    @cached_property
+    def _holds(self) -> tuple[Ints, Floats]:
+        """The rows of the ops that were held in program order, and until when (ns), by
+        that time.
+        """
+        waits = self._trace.waits
+        held = np.flatnonzero((waits.reason[:] == HELD) & (waits.row[:] >= 0))
+        until = waits.t1[held]
+        order = np.argsort(until, kind="stable")
+        return waits.row[held[order]].astype(np.int64), until[order]
 
     @cached_property
     def _longest_hold(self) -> float:

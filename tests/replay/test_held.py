@@ -63,6 +63,28 @@ def test_what_held_an_op_is_its_cause(held):
     assert causes_of(held.index, 7, no_progress).cause.op == 6
 
 
+def test_what_an_op_held_is_its_effect(held):
+    held.goto(6)
+    assert held.to_effect() == 7
+    assert causes_of(held.index, 6, no_progress).effect.op == 7
+
+
+def test_every_hold_is_found_from_both_its_ends(held):
+    holds = {
+        (wait[4], op)
+        for op in range(len(held))
+        for wait in held.index.ops.waits(op)
+        if wait[1] == "operand" and wait[4] >= 0
+    }
+    found = {
+        (op, other)
+        for op in range(len(held))
+        for other in held.index.ops.held_by(op).tolist()
+    }
+    assert (6, 7) in holds
+    assert found == holds
+
+
 def test_the_critical_path_passes_what_held_an_op(held):
     path = held.critical_path()
     ops = [step.op for step in path.steps]

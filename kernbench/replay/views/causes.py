@@ -70,7 +70,8 @@ def causes_of(index: Index, op: int | None, progress: Progress) -> Causes:
             behind = holder >= 0 and holder == cause
     waiting = trace.effects(row, progress)
     some = np.array([*islice(waiting, _EFFECTS)], np.int64)
-    waiters = np.append(trace.position[some], after).astype(np.int64)
+    others = np.append(trace.position[some], after)
+    waiters = np.append(others, index.ops.held_by(op)).astype(np.int64)
     effect = None
     if len(waiters):
         effect = int(waiters[index.ops.starts(waiters).argmin()])
