@@ -346,6 +346,11 @@ class WhatIfIndex:
             return Slack(ns, False, _LESS_MOVES)
         if not uses_up(moved, ns):
             return Slack(ns, False, _NO_LINE)
+        late = turns.times_if(Late(node, ns + STEP_NS), each)
+        times = np.zeros(known.graph.nodes)
+        times[known.batches.place[: len(late)]] = late
+        if known.holds.held(times, known.machine) > SAME_NS:
+            return Slack(ns, False, _HELD)
         return Slack(ns, True, "")
 
     # -- what is found once --

@@ -103,6 +103,29 @@ def run(torch):
 '''
 )
 
+LATE_STORE = (
+    HEAD
+    + '''
+def kernel(x, y, tl):
+    """The last load reads what the third store writes, much later."""
+    w = tl.load(x) * 2.0
+    for k in range(3):
+        tl.store(y[k, ::8], w, wait=False)
+    u = tl.load(y[0, ::8], wait=False)
+    tl.store(y[1, ::8], w, wait=False)
+    tl.wait(u)
+    tl.load(y[2, ::8])
+
+
+@bench(name="late_store", description="")
+def run(torch):
+    here = DPPolicy(pe="replicate", num_cubes=1, num_pes=1)
+    x = torch.tensor(np.ones(64), "f32", here, name="x")
+    y = torch.empty((3, 512), "f32", here, name="y")
+    torch.launch("late", kernel, x, y)
+'''
+)
+
 ENDED = MIXED.replace("FOOT", "tl.dot(t, t)")
 """The inner sizes of its last product differ, which ends the run."""
 
@@ -151,6 +174,18 @@ def test_a_store_that_waits_for_a_link_gives_what_is_before_it_slack(
 
 def test_a_read_that_waits_for_a_channel_gives_itself_slack(mixed, tmp_path):
     assert holds(mixed, 671, tmp_path)
+
+
+def test_no_slack_is_sure_of_a_store_that_would_hold_a_load_back(tmp_path):
+    path = recorded(LATE_STORE, tmp_path)
+    trace = Trace.open(path)
+    names = [op.op_name for op in trace.ops]
+    third = [at for at, name in enumerate(names) if name == "dma_write"][2]
+    slack = WhatIfIndex(trace).slack(third)
+    rerun(path, tmp_path / "late", Change(delays=[(third, slack.ns)]))
+    moved = end_of_launches(tmp_path / "late") - end_of_launches(path)
+    assert not slack.sure or abs(moved) < 1
+    assert "be held" in slack.why
 
 
 @pytest.mark.parametrize(
