@@ -56,7 +56,7 @@ _COMMENT = re.compile(r"^\s*#.*|\s#\s.*|\s#$")
     "--script", type=click.Path(), help="Run the commands in a file (-: stdin), print."
 )
 @click.option(
-    "--op", type=int, help="Where to start (default: the first op of a launch)."
+    "--op", type=int, help="Where to start (default: at an error, else a launch)."
 )
 @click.option("--ascii", "plain", is_flag=True, help="Draw with ASCII characters only.")
 @click.option(
@@ -300,7 +300,7 @@ def demo_path() -> Path:
 def open_session(
     path: Path, op: int | None, on_frame: OnFrame | None = None
 ) -> ReplaySession:
-    """Open a trace, its cursor at ``op`` or else at the first op of a launch.
+    """Open a trace, its cursor at ``op`` or else where there is most to be seen.
 
     ``on_frame`` is called with every frame before it is read; what it raises ends the
     reading. KernbenchError says why there is no session.
@@ -317,11 +317,21 @@ def open_session(
     except OSError as error:
         raise RefusedError(f"{path}: {error.strerror or error}") from None
     if op is None:
-        launch_start, _ = session.launch_window()
-        first = session.index.ops.started_before(launch_start)
-        op = min(first, len(session) - 1)
+        op = _opening_op(session)
     session.begin_at(op)
     return session
+
+
+def _opening_op(session: ReplaySession) -> int:
+    """The op next to the error that ended the run, else the first of a launch.
+
+    Where outputs are wrong the error says no more than that, and no op is next to it.
+    """
+    ops = session.index.ops
+    if ops.error and all(session.trace.recorded_verdicts.values()):
+        return ops.error_op
+    launch_start, _ = session.launch_window()
+    return min(ops.started_before(launch_start), ops.last)
 
 
 def run_script(session: ReplaySession, script: str) -> None:

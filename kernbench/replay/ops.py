@@ -6,6 +6,7 @@ A position counts ops in canonical order, the executor's own; -1 is before the f
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
@@ -32,6 +33,10 @@ from kernbench.trace.rows import Command as Call
 _MACHINE = FOCUS_LEVELS.index("machine")
 _NO_SITE = -1
 _NO_OP = -1
+_OP_NAMED = re.compile(r"\bop (\d{1,18}) \(([^\s()]{1,200}) on ([^\s()]{1,200})\)")
+"""An op that an error of Phase 2 names, as ``DataExecutor`` does."""
+_PE_NAMED = re.compile(r"\bsip\d+\.cube\d+\.pe\d+\b")
+"""A PE that an error names, by itself or by one of its components."""
 _KEPT = 256
 """Ops of which the call and those in service are kept: each picture of one asks several
 times.
@@ -452,6 +457,26 @@ class OpFacts:
         there.
         """
         return str((self._trace.end or {}).get("error") or "")
+
+    @property
+    def error_op(self) -> int:
+        """The op that ``error`` names, else the last one on the first PE that it names,
+        else the last of all; -1 if there is none.
+        """
+        for number, name, component in _OP_NAMED.findall(self.error):
+            op = int(number)
+            if op < len(self):
+                row = self.row(op)
+                if (row.name, row.component) == (name, component):
+                    return op
+        pe = _PE_NAMED.search(self.error)
+        if pe is not None:
+            ids = self._trace.node_ids
+            nodes = [n for n, name in enumerate(ids) if name.startswith(f"{pe[0]}.")]
+            there = np.flatnonzero(np.isin(self.components, nodes))
+            if len(there):
+                return int(there[-1])
+        return self.last
 
     # -- searching ----------------------------------------------------------------
 

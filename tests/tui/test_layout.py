@@ -164,6 +164,16 @@ async def test_where_a_run_failed_enter_blames_at_once(trace_path, as_text_of) -
         assert active_of(pilot) == 6
 
 
+async def test_what_says_which_error_ended_a_run_is_active(
+    trace_path, as_text_of
+) -> None:
+    path = trace_path.with_name("fault_ring_by_name.msgpack")
+    async with piloted(app_of(open_session(path, None)), (80, 24)) as pilot:
+        await settled(pilot)
+        assert "DeadlockError" in as_text_of(pilot.app)
+        assert pilot.app.debugger.active == "stats"
+
+
 def blank_share(app: KernbenchApp) -> float:
     """Which share of the screen lies on lines of panes on which nothing stands."""
     blank = 0
@@ -289,9 +299,9 @@ async def test_the_status_line_counts_outputs_and_not_their_shards(trace_path) -
 async def test_the_status_line_says_that_a_run_ended_with_an_error(trace_path) -> None:
     """Two PEs wait for each other."""
     path = trace_path.with_name("fault_ring_by_name.msgpack")
-    status = await first_status(app_of(open_session(path, None)), "s")
+    status = await first_status(app_of(open_session(path, None)), "S")
     assert status.rstrip().endswith(" run ended with DeadlockError")
-    assert "  op 1/5  " in status
+    assert "  op 4/5  " in status
 
 
 async def test_the_status_line_counts_damaged_frames(trace_path, tmp_path) -> None:

@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import kernbench
-from kernbench.errors import KernbenchError
+from kernbench.errors import KernbenchError, KernelError
+from kernbench.runtime_api import run_bench
 from tui import __main__ as program
 from tui.__main__ import demo_path, main, open_session, utf8_locale
 
@@ -175,6 +176,50 @@ def test_starts_at_the_first_op_of_the_launch(trace_path: Path) -> None:
     launched, _ = session.launch_window()
     assert session.time >= launched
     assert session.row(session.cursor - 1).t_start < launched
+
+
+FAILS_ON_ONE_PE = """
+from kernbench.benches import bench
+from kernbench.runtime_api import DPPolicy
+
+
+def kernel(x, large, tl):
+    if tl.program_id(0) == 3:
+        tl.load(large)
+        raise ValueError("one PE is enough")
+    for _ in range(20):
+        tl.load(x)
+
+
+@bench(name="fails", description="")
+def run(torch):
+    one = DPPolicy(num_cubes=1)
+    x = torch.zeros((64,), "f32", dp=one, name="x")
+    large = torch.zeros((64, 1024), "f32", dp=one, name="large")
+    torch.launch("fails", kernel, x, large)
+"""
+
+
+def test_starts_at_the_last_op_of_the_pe_where_an_error_ended_the_run(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "fails.py"
+    file.write_text(FAILS_ON_ONE_PE)
+    with pytest.raises(KernelError, match="one PE is enough"):
+        run_bench(str(file), trace=tmp_path / "t.msgpack")
+    session = open_session(tmp_path / "t.msgpack", None)
+    assert session.cursor < len(session) - 1
+    row = session.row(session.cursor)
+    assert (row.name, row.component) == ("dma_read", "sip0.cube0.pe3.pe_dma")
+    session.back()
+    assert session.row(session.cursor) == row
+
+
+def test_starts_at_the_last_op_if_an_error_names_no_place(tmp_path: Path) -> None:
+    with pytest.raises(KernbenchError, match="max"):
+        run_bench("matmul", max_ns=8000.0, trace=tmp_path / "t.msgpack")
+    session = open_session(tmp_path / "t.msgpack", None)
+    assert session.cursor == len(session) - 1
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self._lines_below = 0
         """That a message or the line that is typed take of the body."""
         self.tab = opening_tab(self.desk)
-        if self.tab == _VERDICT:
+        if self.tab == _VERDICT or self.desk.index.ops.error:
             self.active = self.tab  # what it says of Enter is so at once
         self.maximised = False
         self.stirred = 0.0

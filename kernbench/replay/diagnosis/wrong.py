@@ -29,8 +29,6 @@ from kernbench.trace import Trace
 
 # It begins where a word does: else a long word is gone through from each letter on.
 _LINE = re.compile(r"(?<![^\s'\"(),])[^\s'\"(),]+?\.py:\d+")
-_OP = re.compile(r"\bop (\d{1,18}) \(([^\s()]{1,200}) on ([^\s()]{1,200})\)")
-"""An op that an error of Phase 2 names, as ``DataExecutor`` does."""
 _SEND: tuple[Collection[str], str] = (("send",), "sends")
 _RECV: tuple[Collection[str], str] = (("recv", "recv_async"), "receives")
 """The calls at either end of a ring, and what a line does that makes them."""
@@ -87,22 +85,11 @@ def _ended_with(index: Index) -> list[Finding]:
                 f"{line} {does}, and ran {count_text(times, 'time')}"
                 for line, times in ran.items()
             )
-    at = _op_named(index, error)
+    at = index.ops.error_op
     ops = (at,) if at >= 0 else ()
     if not lines and ops:
         lines = _known(index.ops.row(at).site)
     return [Finding("wrong", title, ops, lines, evidence, command(index.trace, "info"))]
-
-
-def _op_named(index: Index, error: str) -> int:
-    """The op that an error is about, or else the last one; -1 if there is none."""
-    for number, name, component in _OP.findall(error):
-        op = int(number)
-        if op < len(index.ops):
-            row = index.ops.row(op)
-            if (row.name, row.component) == (name, component):
-                return op
-    return index.ops.last
 
 
 def _other_ends(error: str) -> list[tuple[Collection[str], str]]:
