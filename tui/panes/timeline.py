@@ -7,9 +7,10 @@ that folds (``tree.py``), and a few of them may be pinned on top.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -65,7 +66,7 @@ from tui.panes.base import (
 from tui.panes.row_ops import Moment, RowOps
 from tui.panes.slices import Marks, Pointed, beside, is_hot, legend
 from tui.panes.slices import Row as CellRow
-from tui.panes.tree import Branch, Folds, Tree, row_of
+from tui.panes.tree import Branch, Folds, Lanes, Tree, row_of
 from tui.panes.why import pointed, why
 from tui.panes.windows import Window, Windows
 
@@ -89,6 +90,7 @@ QUICK_OPS = 2_000_000
 """Rows of traffic out of view are asked for in a trace of at most so many ops. In a
 longer one they would be computed on and on between keys, and hold these up.
 """
+_TABLES_KEPT = 16
 _ROWS_ABOVE = 2
 """Rows above the cursor's group, which is as high as that of others."""
 _LEAST_LABEL = 16
@@ -194,6 +196,17 @@ class _Table:
         return number in (None, self.here)
 
 
+class _TableKey(NamedTuple):
+    """What the rows of the pane depend on."""
+
+    folds: Folds
+    pins: tuple[str, ...]
+    cursor: int
+    height: int
+    has_lanes: bool
+    has_traffic: bool
+
+
 class TimelinePane(BasePane[TimelineState]):
     """The timeline.
 
@@ -210,6 +223,7 @@ class TimelinePane(BasePane[TimelineState]):
         self._end = max(index.trace.end_ns, 1.0)
         self._windows = Windows(self._end, index.ops)
         self._row_ops = RowOps(index)
+        self._tables: OrderedDict[_TableKey, _Table] = OrderedDict()
 
     def start(self) -> TimelineState:
         """The window fitted to the launches; nothing is folded by hand or pinned."""
@@ -326,7 +340,8 @@ class TimelinePane(BasePane[TimelineState]):
         """The rows that there are.
 
         None if the pane is not in view, if the trace has no ops, and while the lanes
-        that the view needs are not known.
+        that the view needs are not known. The last few are kept, as one key asks for
+        its rows several times.
         """
         if frame.height <= 0 or frame.width <= 0 or not self._tree.rows:
             return None
@@ -335,10 +350,36 @@ class TimelinePane(BasePane[TimelineState]):
             lanes = answers.known(LANES.ask())
             if lanes is None:
                 return None
-        room = self._room(frame)
-        shown = self._tree.shown(state.folds, self._number(frame), lanes, room)
+        groups = answers.known(TRAFFIC.ask())
+        # Of a trace there is one answer about lanes, and one about traffic.
+        key = _TableKey(
+            folds=state.folds,
+            pins=state.pins,
+            cursor=frame.cursor,
+            height=frame.height,
+            has_lanes=lanes is not None,
+            has_traffic=groups is not None,
+        )
+        found = self._tables.get(key)
+        if found is None:
+            found = self._made_table(state, frame, lanes, groups)
+            self._tables[key] = found
+            if len(self._tables) > _TABLES_KEPT:
+                self._tables.popitem(last=False)
+        return found
+
+    def _made_table(
+        self,
+        state: TimelineState,
+        frame: Frame,
+        lanes: Lanes | None,
+        groups: tuple[TrafficGroup, ...] | None,
+    ) -> _Table:
+        """The rows that there are, for what is known of lanes and of traffic."""
+        shown = self._tree.shown(
+            state.folds, self._number(frame), lanes, self._room(frame)
+        )
         at = self._tree.at
-        groups: tuple[TrafficGroup, ...] | None = answers.known(TRAFFIC.ask())
         if groups is not None:
             traffic = self._tree.traffic(groups, state.folds)
             shown += traffic

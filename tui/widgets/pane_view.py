@@ -56,10 +56,13 @@ def room_in(region: Region, titled: bool, bordered: bool) -> Size:
 
 
 class _Strips:
-    """The strips that were made for one shape, of lines and of whole pictures."""
+    """The strips that were made for one shape: of lines as they are written, of lines
+    of pictures, which are fitted into it first, and of whole pictures.
+    """
 
     def __init__(self) -> None:
         self.by_line: OrderedDict[tuple[Run, ...], Strip] = OrderedDict()
+        self.by_content: OrderedDict[tuple[Run, ...], Strip] = OrderedDict()
         self.by_picture: OrderedDict[Picture, list[Strip]] = OrderedDict()
 
 
@@ -244,9 +247,23 @@ class PaneView(Widget):
             height = self.room.height
             lines: list[Sequence[Run]] = [*picture.lines[:height]]
             lines += [[]] * (height - len(lines))
-            found = [self._strip_of(self._within(line)) for line in lines]
+            found = [self._strip_within(line) for line in lines]
             made[picture] = found
             if len(made) > _PICTURES_KEPT:
+                made.popitem(last=False)
+        return found
+
+    def _strip_within(self, line: Sequence[Run]) -> Strip:
+        """The strip of a line of the picture: most lines of a picture were in the one
+        before.
+        """
+        key = tuple(line)
+        made = self._made.by_content
+        found = made.get(key)
+        if found is None:
+            found = self._strip_of(self._within(line))
+            made[key] = found
+            if len(made) > _LINES_KEPT:
                 made.popitem(last=False)
         return found
 
