@@ -26,7 +26,7 @@ import numpy as np
 
 from kernbench.common.arrays import Floats, Ints
 from kernbench.common.exact_time import SAME_NS
-from kernbench.common.progress import Progress
+from kernbench.common.progress import Progress, no_progress
 from kernbench.replay.time.critical_edges import slots_at
 from kernbench.replay.whatif.certainty import Queues
 from kernbench.replay.whatif.deliveries import (
@@ -63,7 +63,8 @@ class Turns:
     """A trace's graph, ready to be re-timed in turns; ``weight`` is by class.
 
     It is for small graphs: a node takes some us, and 1 KB. ``end`` is when the launches
-    ended, or the run if there is none, ns.
+    ended, or the run if there is none, ns. ``explains`` says that, with nothing late,
+    all data land and all moments come as they were recorded.
 
     Behind the nodes of the graph is one for each move that data make: it begins there.
     ``_begins`` is by such a node what it sends, ``_lands`` by op how many of its moves
@@ -95,7 +96,9 @@ class Turns:
         self._add_order(graph)
         self._add_engines(trace, graph)
         self._add_servers(graph)
-        self._compare_with_recorded()
+        self._compare_with_recorded(_in_turn(trace, graph))
+        if self.explains:
+            self.explains = self._repeats(graph.moments.times)
 
     # -- what is known of each node --
 
@@ -224,14 +227,16 @@ class Turns:
                 self._before[server, node] = last[1]
             last = (server, node)
 
-    def _compare_with_recorded(self) -> None:
+    def _compare_with_recorded(self, moments: Ints) -> None:
         """By node its ``_rest``, what nothing explains, and its ``_lead``.
 
         A lead is how much later than it could be served others let it come, who came
-        later. A node that nothing leads to stays where it was.
+        later. A node that nothing leads to stays where it was. ``moments`` are the
+        nodes of the graph in turn, for those that come at one time.
         """
         times = self._times
-        order: Ints = np.argsort(np.array(times), kind="stable")
+        nodes = np.append(moments, np.arange(self._moments, len(times)))
+        order: Ints = nodes[np.argsort(np.array(times)[nodes], kind="stable")]
         turns: Ints = np.empty(len(order), np.int64)
         turns[order] = np.arange(len(order))
         self._turn_of: list[float] = turns.tolist()
@@ -305,6 +310,12 @@ class Turns:
         return latest
 
     # -- in turns --
+
+    def _repeats(self, recorded: Floats) -> bool:
+        """Whether all moments come as they were recorded if nothing is late."""
+        nothing = Late(self._ends[0], 0.0)
+        times = self.times_if(nothing, no_progress)
+        return bool(np.abs(times - recorded).max() <= SAME_NS)
 
     def end_if(self, late: Late, progress: Progress) -> float:
         """When the launches end if a node comes later by itself, ns.
@@ -452,3 +463,14 @@ class _Walk:
         self._next_action += 1
         self.actions[self._next_action] = action
         heappush(self.coming, (when, turn, self._next_action))
+
+
+def _in_turn(trace: Trace, graph: Graph) -> Ints:
+    """The nodes of a graph as they would come at one time: the starts of ops last, in
+    the order of their calls, and of tiles in theirs, behind their composite.
+    """
+    moments = graph.moments
+    first_start = len(moments.times) - moments.op_count
+    tile = tile_columns(trace)[1]
+    rows = np.lexsort((tile, trace.op_columns.cmd[:]))
+    return np.append(np.arange(first_start), moments.op_start(rows))

@@ -35,6 +35,56 @@ def run(torch):
     y = torch.empty((128, 128), "f32", ONE, name="y")
     torch.launch("kernel", kernel, x, y)
 """
+BESIDE_A_LOAD = """
+import numpy as np
+from kernbench.benches import bench
+from kernbench.runtime_api import DPPolicy
+
+ONE = DPPolicy(num_cubes=1, num_pes=1)
+
+def kernel(x, y, tl):
+    done = tl.composite(a=tl.ref(x), b=tl.ref(x), out_ptr=y, tile=(32, 32, 32))
+    some = tl.load(x[:2])
+    for _ in range(10):
+        some = tl.exp(some)
+    tl.wait(done)
+
+@bench(name="beside_a_load", description="")
+def run(torch):
+    x = torch.tensor(np.ones((64, 64)), "f16", ONE, name="x")
+    torch.launch("kernel", kernel, x, torch.empty((64, 64), "f16", ONE, name="y"))
+"""
+FULL_RING = """
+import numpy as np
+from kernbench.benches import bench
+from kernbench.ccl.install import install_ipcq
+from kernbench.runtime_api import DPPolicy
+
+def kernel(x, y, tl):
+    some = tl.load(x)
+    if tl.program_id(0) == 0:
+        for _ in range(4):
+            tl.send("E", some, wait=False)
+    else:
+        for _ in range(4):
+            some = tl.recv("W", (1, 16), "f32")
+        tl.store(y, some)
+
+@bench(name="full_ring", description="")
+def run(torch):
+    install_ipcq(
+        torch.engine,
+        world_size=2,
+        rank_to_pe=[(0, 0, 0), (0, 0, 1)],
+        neighbors=lambda rank: [{"E": 1}, {"W": 0}][rank],
+        buffer_kind="hbm",
+        slots=2,
+        slot_bytes=64,
+    )
+    rows = DPPolicy(pe="row_wise", num_pes=2)
+    x = torch.tensor(np.ones((2, 16)), "f32", rows, name="x")
+    torch.launch("kernel", kernel, x, torch.zeros((2, 16), "f32", rows, name="y"))
+"""
 ONE_CUBE = {"sips.count": 1, "cube_mesh.w": 1, "cube_mesh.h": 1}
 BUNDLED = sorted(Path(__file__).parents[3].glob("traces/*.msgpack"))
 
@@ -66,6 +116,19 @@ def test_tiles_that_begin_with_fetch_are_each_waited_for_once(tmp_path):
     assert np.array_equal(times, graph.moments.times)
 
 
+def test_a_run_is_explained_only_if_nothing_late_is_what_was_recorded(tmp_path):
+    """A credit comes while the push before it still has the only slot of its DMA."""
+    file = tmp_path / "full_ring.py"
+    file.write_text(FULL_RING)
+    path = tmp_path / "recorded.msgpack"
+    one_slot = ONE_CUBE | {"pe.dma.outstanding": 1}
+    run_bench(str(file), spec=one_slot, trace=path, verify=False)
+    _, graph, turns = turns_of(path)
+    times = turns.times_if(Late(0, 0.0), no_progress)
+    if not np.array_equal(times, graph.moments.times):
+        assert not turns.explains
+
+
 @pytest.mark.slow
 def test_every_op_is_when_it_is_in_a_run_in_which_others_go_first(tmp_path):
     path = tmp_path / "recorded.msgpack"
@@ -93,6 +156,24 @@ def test_a_command_that_is_issued_later_lets_an_older_one_go_first(late_ns, tmp_
     # A result that a PE makes ready before it loads: three PEs load in one instant, and
     # its controller has served this one before a younger command of another PE.
     late = trace.position[names.index("full")] + 18
+    node = int(graph.moments.op_start(np.array([trace.order[late]], np.int64))[0])
+    rerun(path, new, Change(delays=[(late, late_ns)]))
+    real = max(launch.t_end for launch in Trace.open(new).launches)
+    told = turns.end_if(Late(node, late_ns), no_progress)
+    assert told == pytest.approx(real, abs=0.1)
+
+
+@pytest.mark.parametrize("late_ns", [5.0, 10.0, 30.0])
+def test_tiles_that_begin_at_one_time_take_slots_in_their_order(late_ns, tmp_path):
+    """A load is issued while the composite is late: the last tile waits for a slot."""
+    file = tmp_path / "beside_a_load.py"
+    file.write_text(BESIDE_A_LOAD)
+    path = tmp_path / "recorded.msgpack"
+    new = tmp_path / "new.msgpack"
+    run_bench(str(file), trace=path, verify=False)
+    trace, graph, turns = turns_of(path)
+    names = [op.op_name for op in trace.ops]
+    late = names.index("composite_gemm")
     node = int(graph.moments.op_start(np.array([trace.order[late]], np.int64))[0])
     rerun(path, new, Change(delays=[(late, late_ns)]))
     real = max(launch.t_end for launch in Trace.open(new).launches)
