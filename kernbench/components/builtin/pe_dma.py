@@ -98,7 +98,7 @@ class PeDma(ComponentBase):
         """A slot's worth of a payload, to the slot of another PE.
 
         The source has been read when its last byte has left at the bandwidth of our
-        link.
+        link. The record is that of the copy: who waits for our slot waits for that.
         """
         copy = msg.copy
         nbytes = copy.src.nbytes
@@ -112,6 +112,7 @@ class PeDma(ComponentBase):
         msg.read.succeed()
         yield landing
         msg.on_landed()
+        msg.row = copy.row
 
     def read(self, msg: MsgBase, rows: Rows) -> simpy.Event:
         """Read a memory for ``msg``; the event is that its bytes are here."""

@@ -25,7 +25,7 @@ from kernbench.replay.time.moments import Moments
 from kernbench.replay.time.op_classes import CLASSES
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
-from kernbench.trace.hops import are_of_types, integers, tile_columns
+from kernbench.trace.hops import are_of_types, integers, named, tile_columns
 from kernbench.trace.spec_values import issue_ns, sent_bytes_per_ns, spec_number
 
 # What the time between two moments counts as: an op of a class in service, a wait, a
@@ -116,13 +116,10 @@ class EdgeFinder:
         The lane of an engine is one slot. Of the slots of a PE_DMA any will do: the op
         comes after the last one in its own slot only if all others were taken.
         """
-        ops = self._trace.op_columns
-        component = ops.component[:].astype(np.int64)
-        slot = ops.slot[:].astype(np.int64)
-        slots = slots_at(self._trace, component)
+        slot = self._trace.op_columns.slot[:]
+        pool, slots = pools(self._trace, self.call_of_op)
         rows = np.arange(self._moments.op_count)
-        edges = self._in_turn(rows, (slot, component), ENGINE)
-        pool = component << 32 | slot // slots
+        edges = self._in_turn(rows, (slot, pool), ENGINE)
         was_full = self._served_beside(pool) >= slots - 1
         kept = was_full[self._moments.ops_at(edges.effect)]
         cause, effect, gap, _ = edges
@@ -400,6 +397,20 @@ class EdgeFinder:
         ends = moments.launch_end(launch[launch >= 0])
         gap = moments.times[ends] - log.t_resume[exits]
         return (Edges(moments.call_return(exits), ends, gap, OPERAND),)
+
+
+def pools(trace: Trace, call_of_op: Ints) -> tuple[Ints, Ints]:
+    """By row which pool of slots an op has one of, and how many that has.
+
+    A push is recorded at the PE_DMA that gets it, but has a slot of the one that sends
+    it: of the PE that made its call (``call_of_op``, by row; -1: none).
+    """
+    ops = trace.op_columns
+    server = ops.component[:].astype(np.int64)
+    slots = slots_at(trace, server)
+    pushed = np.flatnonzero(named(trace, "ipcq_copy") & (call_of_op >= 0))
+    server[pushed] = trace.commands.pe[call_of_op[pushed]]
+    return server << 32 | ops.slot[:] // slots, slots
 
 
 def slots_at(trace: Trace, component: Ints) -> Ints:

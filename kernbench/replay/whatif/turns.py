@@ -27,7 +27,7 @@ import numpy as np
 from kernbench.common.arrays import Floats, Ints
 from kernbench.common.exact_time import SAME_NS
 from kernbench.common.progress import Progress, no_progress
-from kernbench.replay.time.critical_edges import slots_at
+from kernbench.replay.time.critical_edges import pools
 from kernbench.replay.whatif.certainty import Queues
 from kernbench.replay.whatif.deliveries import (
     Action,
@@ -188,10 +188,8 @@ class Turns:
 
     def _add_engines(self, trace: Trace, graph: Graph) -> None:
         """``_engine`` by start and by end of an op, and how many slots each has."""
-        ops = trace.op_columns
-        component = ops.component[:].astype(np.int64)
-        slots = slots_at(trace, component)
-        pool = component << 32 | ops.slot[:].astype(np.int64) // slots
+        call = Groups(trace.commands.cmd[:]).first(trace.op_columns.cmd[:])
+        pool, slots = pools(trace, call)
         rows = np.arange(len(pool))
         starts = graph.moments.op_start(rows).tolist()
         self._op_count = graph.moments.op_count
@@ -393,7 +391,7 @@ class Turns:
             if not walk.free[engine]:
                 walk.waiting.setdefault(engine, deque()).append(node)
                 return
-            walk.free[engine] -= 1
+            when = max(when, walk.free[engine].popleft() + self._set_up(node))
         self._has_come(walk, node, when, late)
 
     def _leave(self, walk: _Walk, op: int, late: Late) -> None:
@@ -402,11 +400,15 @@ class Turns:
         now = walk.times[op]
         walk.left[engine] = (self._whole[op], now)
         if not walk.waiting.get(engine):
-            walk.free[engine] += 1
+            walk.free[engine].append(now)
             return
         node = walk.waiting[engine].popleft()
-        set_up = max((ns for _, ns in self._slots.get(node, ())), default=0.0)
-        self._has_come(walk, node, max(walk.asked[node], now + set_up), late)
+        when = max(walk.asked[node], now + self._set_up(node))
+        self._has_come(walk, node, when, late)
+
+    def _set_up(self, node: int) -> float:
+        """How long before an op starts it has to have its slot, ns."""
+        return max((ns for _, ns in self._slots.get(node, ())), default=0.0)
 
     def _has_come(self, walk: _Walk, node: int, when: float, late: Late) -> None:
         """A node has come at a time, and its rest later."""
@@ -437,11 +439,12 @@ class _Walk:
 
     By node ``times`` has when it came, ``asked`` when it could have come but for
     servers, ``missing`` how many it still waits for. ``coming`` is a heap of when it is
-    whose turn. By engine ``free`` has how many slots are, ``waiting`` who waits for
-    one, ``left`` of which composite the op was that left last, and when. ``served`` is
-    by link or controller who was served last. ``deliveries`` are the moves under way,
-    ``landed`` is by op when those of its moves have that did, ``actions`` are what is
-    to be done of them yet, by their numbers in ``coming``.
+    whose turn. By engine ``free`` has since when its free slots are, the first of them
+    first, ``waiting`` who waits for one, ``left`` of which composite the op was that
+    left last, and when. ``served`` is by link or controller who was served last.
+    ``deliveries`` are the moves under way, ``landed`` is by op when those of its moves
+    have that did, ``actions`` are what is to be done of them yet, by their numbers in
+    ``coming``.
     """
 
     def __init__(self, nodes: int, free: dict[int, int]) -> None:
@@ -450,7 +453,7 @@ class _Walk:
         self._next_action = _FIRST_ACTION
         self.missing: list[int] = []
         self.coming: list[tuple[float, float, int]] = []
-        self.free = dict(free)
+        self.free = {engine: deque([-inf] * slots) for engine, slots in free.items()}
         self.waiting: dict[int, deque[int]] = {}
         self.left: dict[int, tuple[int, float]] = {}
         self.served: dict[int, int] = {}
