@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from itertools import zip_longest
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,6 +61,7 @@ from kernbench.replay.runs_beside import (
 from kernbench.replay.text import count_text, table, wrapped
 from kernbench.replay.time.op_classes import CLASSES
 from kernbench.replay.time.spans import launched_ns
+from kernbench.sim_engine.verify import Expectation
 from kernbench.trace import Trace
 from kernbench.trace.hops import named
 
@@ -554,17 +556,49 @@ def _by_tensor(sides: Sides, progress: Progress) -> list[Beside]:
 
 def _judged(trace: Trace, progress: Progress) -> dict[str, _Judged]:
     """By tensor its references, and what the run recorded of it."""
-    references = defaultdict[str, bytes](bytes)
+    parts = defaultdict[tuple[str, int], list[Expectation]](list)
     for expected in computed_beside(lambda: trace.expects, progress, 0.95):
+        parts[expected.tensor, expected.after].append(expected)
+    references = defaultdict[str, bytes](bytes)
+    for (name, _), shards in parts.items():
         progress(0.95)
-        both = references[expected.tensor] + digest(expected.array, progress)
-        references[expected.tensor] = blake2b(both).digest()
+        both = references[name] + _reference(shards, progress)
+        references[name] = blake2b(both).digest()
     verdicts = dict.fromkeys(references, "not judged")
     for name, was_ok in trace.recorded_verdicts.items():
         verdicts[name] = "ok" if was_ok else "wrong"
     return {
         name: _Judged(references[name], verdict) for name, verdict in verdicts.items()
     }
+
+
+def _reference(shards: Sequence[Expectation], progress: Progress) -> bytes:
+    """A hash of what a tensor is to be, however it lies in shards and copies."""
+    whole = computed_beside(lambda: _joined(shards), progress, 0.95)
+    return b"".join(digest(array, progress) for array in whole)
+
+
+def _joined(shards: Sequence[Expectation]) -> list[Array]:
+    """The references of shards as that of the whole tensor.
+
+    In a damaged trace shards may lie anywhere: they are left as they are then.
+    """
+    arrays = [shard.array for shard in shards]
+    boxes = [
+        [
+            slice(low, low + size)
+            for low, size in zip(x.origin, x.array.shape, strict=True)
+        ]
+        for x in shards
+    ]
+    kinds = {(array.ndim, array.dtype) for array in arrays}
+    shape = [max(part.stop for part in axis) for axis in zip(*boxes, strict=False)]
+    if len(kinds) > 1 or prod(shape) > sum(array.size for array in arrays):
+        return arrays
+    whole = np.zeros(shape, arrays[0].dtype)
+    for box, array in zip(boxes, arrays, strict=True):
+        whole[tuple(box)] = array
+    return [whole]
 
 
 def _change(

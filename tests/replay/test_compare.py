@@ -183,6 +183,16 @@ def test_a_faster_clock_makes_ops_faster_and_moves_none(matmul):
     assert total(found, "busy dma read, ns").change == "+0.0%"
 
 
+def test_the_same_reference_in_other_shards_is_the_same(tmp_path):
+    paths = [tmp_path / "one", tmp_path / "two"]
+    for pes, path in enumerate(paths, 1):
+        params = {"m": 8, "n": 16, "pes": pes}
+        run_bench("softmax", params=params, spec=ONE_CUBE, trace=path)
+    found = compare(*map(Trace.open, paths))
+    assert found.outputs == found.tensors == ()
+    assert "reference" not in found.verdict
+
+
 def test_another_seed_is_other_data_at_equal_times(matmul):
     found = compare(matmul(), matmul(seed=1), 0.0)
     assert found.ok
