@@ -23,7 +23,7 @@ from kernbench.replay.program_order import (
     program_order,
     unnamed_holds,
 )
-from kernbench.replay.time.critical_edges import slots_at
+from kernbench.replay.time.critical_edges import pools
 from kernbench.replay.time.host_order import host_order
 from kernbench.replay.time.moments import Moments
 from kernbench.replay.whatif import weights
@@ -444,9 +444,7 @@ class _Builder:
     def _lanes(self) -> None:
         """An op starts when one of the slots of its pool is free."""
         ops = self._trace.op_columns
-        component = ops.component[:].astype(np.int64)
-        slots = slots_at(self._trace, component)
-        pool = component << 32 | ops.slot[:].astype(np.int64) // slots
+        pool, slots = pools(self._trace, self._call_of_op)
         by_start = np.lexsort((ops.t_start[:], pool))
         by_end = np.lexsort((ops.t_end[:], pool))
         sorted_pool = pool[by_start]
