@@ -285,6 +285,9 @@ class Info:
         if not self.plugins:
             del values["plugins"]
         values["end_ns"] = time_text(self.end_ns)
+        # What was not asked for yet was not looked into either.
+        found = self.damaged or "nothing"
+        values["damaged"] = f"{found} found so far, check looks into every frame"
         values["error"] = self.error or "no"
         values["recording"] = self._recording()
         values["verified"] = _VERIFIED[self.verified]

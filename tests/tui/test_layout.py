@@ -304,16 +304,33 @@ async def test_the_status_line_says_that_a_run_ended_with_an_error(trace_path) -
     assert "  op 4/5  " in status
 
 
-async def test_the_status_line_counts_damaged_frames(trace_path, tmp_path) -> None:
-    data = bytearray(trace_path.read_bytes())
-    frame = FrameFile(trace_path).by_tag["ops"][0]
+def damaged(path: Path, tag: str, folder: Path) -> Path:
+    """A copy of a trace, with a byte of the first frame of a tag turned round."""
+    data = bytearray(path.read_bytes())
+    frame = FrameFile(path).by_tag[tag][0]
     data[frame.start + frame.size // 2] ^= 0xFF
-    path = tmp_path / "damaged.msgpack"
-    path.write_bytes(data)
-    session = open_session(path, None)
-    count = session.info().damaged
-    assert count > 0
-    assert f"{count} damaged frames" in await first_status(app_of(session))
+    copy = folder / "damaged.msgpack"
+    copy.write_bytes(data)
+    return copy
+
+
+async def test_the_status_line_counts_damaged_frames(trace_path, tmp_path) -> None:
+    session = open_session(damaged(trace_path, "ops", tmp_path), None)
+    assert session.info().damaged == 1
+    assert " 1 damaged frame " in await first_status(app_of(session))
+
+
+async def test_damage_that_is_found_while_one_looks_is_counted_too(
+    trace_path, tmp_path
+) -> None:
+    """Data are read when something is first asked of them, and checked then."""
+    session = open_session(damaged(trace_path, "tensors", tmp_path), None)
+    assert not session.trace.damaged
+    app = app_of(session)
+    async with piloted(app, (120, 40)) as pilot:
+        await pilot.press("4")
+        await settled(pilot)
+        assert " 1 damaged frame " in status_of(app)
 
 
 @pytest.mark.parametrize("name", ["fault_overflow", "fault_wrong_root"])

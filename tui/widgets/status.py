@@ -17,7 +17,7 @@ from textual.widget import Widget
 
 from kernbench.replay.index import Index
 from kernbench.replay.query import FOCUS_LEVELS, Session
-from kernbench.replay.text import time_text
+from kernbench.replay.text import count_text, time_text
 from kernbench.visible import visible
 from tui.draw import Glyphs, Line, Run, length, rule, strip
 from tui.keymap import Keymap
@@ -103,11 +103,7 @@ class Status(LineWidget):
             self._verdict = _Part(8, (f"  run ended with {what} ", "bad"))
         verdicts = index.trace.recorded_verdicts
         self._wrong = sum(not ok for ok in verdicts.values())
-        self._damage = ""
-        if info.damaged:
-            self._damage = f"{info.damaged} damaged frames"
-        elif not info.complete:
-            self._damage = "file cut off"
+        self._cut_off = not info.complete
 
     def update_line(
         self,
@@ -134,14 +130,24 @@ class Status(LineWidget):
             text = f"  {between.names} {time_text(between.t1 - between.t0)}"
             left.append(_Part(4, (text, "title")))
         right = []
-        if note or self._damage:
-            right.append(_Part(7, (f" {note or self._damage}", "mark")))
+        damage = self._damage()
+        if note or damage:
+            right.append(_Part(7, (f" {note or damage}", "mark")))
         late = [job for job in running if monotonic() - job.begun > LATE_S]
         if late:
             text = f" {late[0].title[:24]} {late[0].done:.0%}"
             right.append(_Part(8, (text, "mark")))
         right.append(self._verdict)
         self.put(_fitted(left, right, width))
+
+    def _damage(self) -> str:
+        """What the file has lost, as far as that is known by now; frames are looked
+        into when something is first asked of them.
+        """
+        damaged = len(self._index.trace.damaged)
+        if damaged:
+            return count_text(damaged, "damaged frame")
+        return "file cut off" if self._cut_off else ""
 
     def _place(self, session: Session) -> list[_Part]:
         ops = len(self._index.ops)

@@ -375,6 +375,8 @@ class OutputIndex:
 
     def _why_none(self) -> str:
         """Why a bench would have stated no expected outputs."""
+        if any(damage.tag == "expect" for damage in self._trace.damaged):
+            return "what the bench expects is damaged in the file; check says more"
         end = self._trace.end
         if end is None:  # the file was cut off
             return "the recording stopped before expected outputs were stated"

@@ -12,6 +12,7 @@ from kernbench.errors import MemoryStoreError
 from kernbench.replay import ReplaySession
 from kernbench.replay.text import as_text
 from kernbench.trace import Trace
+from kernbench.trace.frames import Damage
 
 TRACES = Path(__file__).parents[3] / "traces"
 SIZES = {"m": 96, "k": 80, "n": 100}  # of the recorded matmul
@@ -237,6 +238,15 @@ def test_why_there_is_nothing_to_compare_is_said(tmp_path, one_cube, error, cut,
     for answer in (session.outputs(), session.verify()):
         assert as_text(answer) == f"nothing to compare: {note}"
     assert session.verify().ok == (error is None and not cut)
+
+
+def test_expected_outputs_that_are_damaged_are_not_none(tmp_path, one_cube):
+    log = Log(tmp_path / "log", one_cube)
+    log.op(host_write(), 0, 10)
+    session = log.session()
+    session.trace.damaged.append(Damage(0, "expect", "its checksum does not match"))
+    note = "what the bench expects is damaged in the file; check says more"
+    assert as_text(session.outputs()) == f"nothing to compare: {note}"
 
 
 def test_where_nothing_is_expected_no_op_has_to_be_executed(tmp_path, one_cube):
