@@ -414,8 +414,12 @@ def _joined(parts: Sequence[_Part], strings: Sequence[str]) -> AccessColumns:
         for column in zip(*[part[:5] for part in columns], strict=True)
     )
     used = distinct(where)
-    space = np.searchsorted(used, where)  # np.unique would keep other threads waiting
-    names = tuple(strings[i] for i in used.tolist())
+    texts = [strings[i] for i in used.tolist()]
+    # A text that the recorder has forgotten meanwhile is stored again.
+    names = tuple(dict.fromkeys(texts))
+    number = np.array([names.index(text) for text in texts], np.int64)
+    # np.unique would keep other threads waiting
+    space = number[np.searchsorted(used, where)]
     if len(row):
         lowest = min(addr.min(), nbytes.min())
         highest = max(addr.max(), nbytes.max())

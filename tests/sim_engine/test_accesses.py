@@ -229,6 +229,22 @@ def test_the_columns_of_a_trace_are_the_accesses_of_its_ops(messages, tmp_path_f
     assert rows(access_columns(Trace.open(path))) == expected
 
 
+def test_a_space_whose_name_is_stored_again_is_no_other_space(tmp_path, monkeypatch):
+    """As in a long run, and in what there is of one that goes on."""
+    monkeypatch.setattr("kernbench.trace.encoder.REMEMBERED", 0)
+    writer = TraceWriter(tmp_path / "t")
+    read = recorded(HostReadCmd(src=Region("hbm", 64, (2, 2), "f16", 8)))
+    for row in range(3):
+        writer.op(row, read, 0, 0, [], [])
+        writer.flush()
+    writer.close()
+    trace = Trace.open(tmp_path / "t")
+    assert [*trace.strings].count("hbm") == 3
+    columns = access_columns(trace)
+    assert columns.spaces == ("hbm",)
+    assert columns.space.tolist() == [0, 0, 0]
+
+
 def test_params_that_do_not_say_what_is_touched_are_one_error(tmp_path):
     writer = TraceWriter(tmp_path / "t")
     writer.op(
