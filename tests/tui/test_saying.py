@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from desks import held
 from pilots import active_of, ask, piloted, run, settled, shows, still, until
 
 from kernbench.replay import ReplaySession
+from kernbench.replay.commands import FITTING
 from tui.__main__ import open_session, run_script
 from tui.app import KernbenchApp
 from tui.opening import OpeningApp
@@ -154,6 +156,30 @@ async def test_what_was_done_is_a_script_that_runs_again(
     assert again.cursor == stood
     assert [stop.what for stop in again.state.stops] == stops
     assert "composite_gemm" in capsys.readouterr().out
+
+
+async def test_what_could_not_be_done_is_no_line_of_the_script(drive) -> None:
+    """A script ends at the first line that fails."""
+    async with drive(80, 24) as pilot:
+        await ask(pilot, "goto 20", "goto 999", "memory nowhere", "find kind=math")
+        assert pilot.app.debugger.done[1:] == ["goto 20"]
+
+
+async def test_what_was_not_waited_for_is_no_line_of_the_script(drive) -> None:
+    """Another question is refused meanwhile, and a move takes the place of a search."""
+    async with drive(80, 24) as pilot:
+        with held(FITTING):
+            run(pilot, "find kind=gemm")
+            run(pilot, "verify")
+            run(pilot, "goto 20")
+        assert pilot.app.debugger.done[1:] == ["goto 20"]
+
+
+async def test_a_search_that_wrapped_is_noted_as_where_it_led(drive) -> None:
+    """A script does not search on from the other end."""
+    async with drive(80, 24) as pilot:
+        await ask(pilot, "goto end", "find kind=gemm")
+        assert pilot.app.debugger.done[1:] == ["goto end", "goto 16"]
 
 
 async def test_the_shell_command_of_what_was_done_is_shown_and_copied(

@@ -106,13 +106,21 @@ _PROVED_BY = {PROVE_BOUND: BOUND, PROVE_HAZARDS: HAZARDS, PROVE_WHATIF: WHATIF}
 """The question that each effect proves."""
 
 
+@dataclass(eq=False, slots=True)
+class Noted:
+    """A line of the script that does again what was done."""
+
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What a command waits for: as it was typed, the question, what is done with the
     answer.
 
     ``moves``: it moves the cursor, so that another move takes its place. ``failed`` is
-    given what is to be said where there is no answer; by default it is said.
+    given what is to be said where there is no answer; by default it is said. ``noted``
+    is its line among what was done, which only stays there if it can be done.
     """
 
     text: str
@@ -120,6 +128,7 @@ class Asked:
     then: Callable[[Any], object]
     moves: bool = False
     failed: Callable[[str], object] | None = None
+    noted: Noted | None = None
 
 
 def _opened(path: Path) -> ReplaySession:
@@ -171,8 +180,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         self.playing: Timer | None = None
         self.said = ""
         """The message that is shown."""
-        self.done: list[str] = []
-        """What was done, as lines of a script that begins where the user did."""
+        self._noted: list[Noted] = []
         self.shell = ""
         """The shell command of what was done last."""
         self.has_asked = False
@@ -266,9 +274,15 @@ class CommandScreen(Screen[None], inherit_bindings=False):
 
         Raises UsageError where it cannot be.
         """
-        text = text or call.text
+        noted = self._note(call)
+        try:
+            self._carry_out(call, text or call.text, noted)
+        except KernbenchError:
+            self._strike(noted)
+            raise
+
+    def _carry_out(self, call: Call, text: str, noted: Noted | None) -> None:
         command = call.command
-        self._log(call)
         if command is SEARCH:
             self.sought = expression(call.args.text)
             self.do_find(1)
@@ -287,31 +301,47 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         elif command.kind == "move":
             needed = needed_by(self.desk.index, self.session, call)
             if needed is None:
-                self._move(call, None)
+                self._move(call, noted, None)
             else:
-                then = partial(self._move, call)
-                self._ask(Asked(text, needed, then, moves=command.moves_cursor))
+                then = partial(self._move, call, noted)
+                moves = command.moves_cursor
+                self._ask(Asked(text, needed, then, moves=moves, noted=noted))
         elif command is HISTORY:
             query = command.query(self.session, call.args)
             show = Send("memory", Show(call.args.place))
-            self._ask(Asked(text, query, lambda _: self._do_effect(show)))
+            self._ask(Asked(text, query, lambda _: self._do_effect(show), noted=noted))
         else:
             query = command.query(self.session, call.args)
-            self._ask(Asked(text, query, partial(self._show_answer, text)))
+            show_answer = partial(self._show_answer, text)
+            self._ask(Asked(text, query, show_answer, noted=noted))
 
     # -- what was done ----------------------------------------------------------
 
-    def _log(self, call: Call) -> None:
-        """Note a call as a line of a script, and as a command of the shell."""
+    @property
+    def done(self) -> list[str]:
+        """What was done, as lines of a script that begins where the user did."""
+        return [noted.text for noted in self._noted]
+
+    def _note(self, call: Call) -> Noted | None:
+        """Note a call as a line of a script, and as a command of the shell; None for
+        what only a screen can do.
+        """
         if call.command in SCREEN_COMMANDS:
-            return
+            return None
         file = self.desk.index.trace.path
         self.shell = shell_line(call, file, self.session.cursor)
         self.has_asked = call.command.kind != "move"
         self._shells = 0
-        if not self.done:
-            self.done.append(self._begin())
-        self.done.append(call.text)
+        if not self._noted:
+            self._noted.append(Noted(self._begin()))
+        noted = Noted(call.text)
+        self._noted.append(noted)
+        return noted
+
+    def _strike(self, noted: Noted | None) -> None:
+        """Leave out what could not be done: a script would end there."""
+        if noted in self._noted:
+            self._noted.remove(noted)
 
     def _begin(self) -> str:
         """The line of a script that goes to where the user is."""
@@ -335,7 +365,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             stops=mine.stops,
             made=mine.made,
         )
-        self.done = old.done
+        self._noted = old._noted
         self.line.go_on_from(old.line)
 
     def do_shell(self) -> None:
@@ -377,16 +407,16 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             raise UsageError(f"{file}: {error.strerror or error}") from None
         self.say(f"{count_text(len(done), 'command')} written to {file}")
 
-    def _move(self, call: Call, known: Any) -> None:
+    def _move(self, call: Call, noted: Noted | None, known: Any) -> None:
         """Make a move, and say what there is to be said of it. A search goes on from
         the other end.
         """
         if call.command in (FIND, FIND_BACK) and len(known):
-            self._find(call, known)
+            self._find(call, noted, known)
             return
         self._moved(call, known)
 
-    def _find(self, call: Call, known: Any) -> None:
+    def _find(self, call: Call, noted: Noted | None, known: Any) -> None:
         """To the next op of those that fit; behind the last to the first."""
         here = self.session.cursor
         wraps = known[-1] <= here if call.command is FIND else known[0] >= here
@@ -395,7 +425,10 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             return
         forward = call.command is FIND
         end = known[0] if forward else known[-1]
-        self._moved(GOTO(op=int(end)), None)
+        goto = GOTO(op=int(end))
+        self._moved(goto, None)
+        if noted is not None:
+            noted.text = goto.text  # a script does not search on from the other end
         self.last_move = call
         where = "the first" if forward else "the last"
         self.say(f"search wrapped: {where} of {count_text(len(known), 'op')} that fit")
@@ -404,6 +437,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         before = self.session
         after = moved(self.desk.index, before, call, known)
         if after.cursor != before.cursor and self.asked and self.asked.moves:
+            self._strike(self.asked.noted)
             self.asked = None
         self.desk.move(after)
         self.say("")
@@ -460,6 +494,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         """
         if self.asked is not None:
             self.say(f"still computing {self.asked.text}; Esc cancels it")
+            self._strike(asked.noted)
             return
         self.say("")
         if isinstance(self.runner.known(asked.query), Exception):
@@ -487,16 +522,26 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             self._finish(asked, found)
 
     def _finish(self, asked: Asked, found: Any) -> None:
+        """Do what the answer was asked for, or say why there is none."""
+        if isinstance(found, Exception):
+            self._strike(asked.noted)
+            self._say_why(asked, found)
+            return
+        try:
+            asked.then(found)
+        except KernbenchError as error:
+            self._strike(asked.noted)
+            self.say(f"error: {error}")
+
+    def _say_why(self, asked: Asked, error: Exception) -> None:
         failed = asked.failed or self.say
-        if isinstance(found, Cancelled):
-            _, cancelled, how_far = str(found).partition(" was cancelled")
+        if isinstance(error, Cancelled):
+            _, cancelled, how_far = str(error).partition(" was cancelled")
             failed(f"error: {asked.text}{cancelled}{how_far}")
-        elif isinstance(found, KernbenchError):
-            failed(f"error: {found}")
-        elif isinstance(found, Exception):
-            raise found
+        elif isinstance(error, KernbenchError):
+            failed(f"error: {error}")
         else:
-            self.attempt(lambda: asked.then(found))
+            raise error
 
     @property
     def running(self) -> list[Pending]:
