@@ -63,16 +63,16 @@ async def test_the_first_frame_is_there_before_the_file_is_read(
     reader = SlowReader()
     app = OpeningApp(trace_path, {}, reader)
     async with piloted(app, (80, 24)) as pilot:
-        text = await shows(pilot, "0.0 of 0.2 MB read, 0%", as_text_of)
+        text = await shows(pilot, "0 kB of 183 kB read, 0%", as_text_of)
         assert "opening matmul.msgpack" in text
         assert not hasattr(app, "debugger")
         reader.begun.wait(20)
         half = trace_path.stat().st_size // 2
         reader.on_frame(Frame(0, "ops", 60_000, half - 60_000))
-        text = await shows(pilot, "0.1 of 0.2 MB read, 50%", as_text_of)
+        text = await shows(pilot, "91 kB of 183 kB read, 50%", as_text_of)
         assert "#" * 39 in text
         reader.on_frame(Frame(0, "ops", 0, 4 * half))
-        await shows(pilot, "MB read, 100%", as_text_of)
+        await shows(pilot, "kB read, 100%", as_text_of)
         reader.go.set()
         await shows(pilot, "op 16/151", as_text_of)
 
@@ -157,6 +157,34 @@ async def test_k_goes_up_in_the_picker(trace_path, monkeypatch) -> None:
         await pilot.press("j", "j", "k", "enter")
         await still(pilot)
     assert opened == ["fault_overflow"]
+
+
+async def test_traces_of_one_name_are_told_apart_by_their_folders(
+    trace_path, tmp_path, as_text_of
+) -> None:
+    """Both rows were the same."""
+    paths = {trace_path: "opened before"}
+    for folder in ("old", "new"):
+        copy = tmp_path / folder / "run.msgpack"
+        copy.parent.mkdir()
+        copy.write_bytes(trace_path.read_bytes())
+        paths[copy] = "opened before"
+    app = OpeningApp(None, paths, read)
+    async with piloted(app, (80, 24)) as pilot:
+        text = await shows(pilot, "which trace?", as_text_of)
+    rows = [line.split()[0] for line in text.splitlines()[3:] if line.strip()]
+    assert rows == ["matmul.msgpack", "old/run.msgpack", "new/run.msgpack"]
+
+
+async def test_the_size_of_a_small_trace_is_not_0(
+    trace_path, tmp_path, as_text_of
+) -> None:
+    small = tmp_path / "small.msgpack"
+    small.write_bytes(b"x" * 38_400)
+    app = OpeningApp(None, {small: "opened before", trace_path: "bundled"}, read)
+    async with piloted(app, (80, 24)) as pilot:
+        text = await shows(pilot, "which trace?", as_text_of)
+        assert " 38 kB  opened before" in text
 
 
 async def test_a_row_of_the_picker_is_one_line_however_narrow(

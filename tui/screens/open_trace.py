@@ -5,7 +5,7 @@ They import nothing heavy: the first frame is there before the debugger's module
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from tui.app import KernbenchApp
 
 _REFRESH_S = 0.1  # between two pictures of how far a trace is read
-_MB = 1e6  # bytes
+_KB = 1e3  # bytes
+_MB = 1e6
 _HELP = (
     "Enter or a click opens the marked trace;"
     " j k PgUp PgDn Home End mark another\n"
@@ -35,6 +36,26 @@ _HELP = (
 
 class GivenUp(Exception):
     """The user does not want to wait for a trace any longer."""
+
+
+def _size_text(nbytes: int) -> str:
+    """``12.3 MB``; of what is smaller than one ``345 kB``."""
+    if nbytes < _MB:
+        return f"{nbytes / _KB:,.0f} kB"
+    return f"{nbytes / _MB:,.1f} MB"
+
+
+def _told_apart(paths: Collection[Path]) -> list[str]:
+    """The names of files, each with as many of its folders as no other file has."""
+    names = []
+    places = [path.absolute().parts for path in paths]
+    for mine in places:
+        others = [other for other in places if other != mine]
+        count = 1
+        while any(other[-count:] == mine[-count:] for other in others):
+            count += 1
+        names.append(visible(str(Path(*mine[-count:]))))
+    return names
 
 
 def _action_of(screen: Screen[Any], event: events.Key) -> str:
@@ -80,14 +101,14 @@ class LoadingScreen(Screen[None], inherit_bindings=False):
         self.call_after_refresh(Thread(target=self._work, daemon=True).start)
 
     def _show_progress(self) -> None:
-        """Show megabytes and a bar as wide as the screen."""
+        """Show bytes and a bar as wide as the screen."""
         done = self._bytes_read / self._bytes
-        megabytes = f"{self._bytes_read / _MB:,.1f} of {self._bytes / _MB:,.1f} MB"
+        sizes = f"{_size_text(self._bytes_read)} of {_size_text(self._bytes)}"
         what = "giving up" if self._given_up else "opening"
         bar = "#" * int(done * (self.size.width - 2))
         self._body.update(
             f" kernbench  {what} {self._file_name}\n\n"
-            f" {megabytes} read, {done:.0%}\n {bar}\n\n Esc gives up"
+            f" {sizes} read, {done:.0%}\n {bar}\n\n Esc gives up"
         )
 
     def _work(self) -> None:
@@ -151,9 +172,9 @@ class PickerScreen(Screen[None], inherit_bindings=False):
         self._said = ""
         self._head = Static(markup=False)
         rows: list[str] = []
-        for path, why in paths.items():
-            megabytes = path.stat().st_size / _MB
-            rows.append(f"{visible(path.name):<30} {megabytes:>9,.1f} MB  {why}")
+        names = _told_apart(paths)
+        for name, (path, why) in zip(names, paths.items(), strict=True):
+            rows.append(f"{name:<30} {_size_text(path.stat().st_size):>12}  {why}")
         self._list = OptionList(*rows, markup=False, compact=True)
 
     def compose(self) -> ComposeResult:
