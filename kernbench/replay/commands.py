@@ -318,7 +318,7 @@ MARK = move(
     moves.MarkName,
     "give this op a name to go to",
     moves.mark,
-    stayed="marked; ' and the letter come back to it",
+    stayed="marked; ' and its letter, or goto and its name, come back to it",
     moves_cursor=False,
     example="mark a",
 )

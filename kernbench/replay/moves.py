@@ -132,7 +132,9 @@ def jump(index: Index, session: Session, op: int) -> Session:
     """Put the cursor on an op; UsageError if there is no such op."""
     last = index.ops.last
     if not -1 <= op <= last:
-        known = f"this trace has ops 0 to {last}, -1 is before the first"
+        known = "this trace has no ops; info has more"
+        if last >= 0:
+            known = f"this trace has ops 0 to {last}, -1 is before the first"
         raise UsageError(f"no op {op}; {known}")
     cursor, level, marks, left, _, stops, made = session
     if op == cursor:

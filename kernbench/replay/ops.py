@@ -81,6 +81,8 @@ class OpFacts:
 
     def checked(self, op: int) -> int:
         """``op``; UsageError where the cursor is before the first."""
+        if not len(self):
+            raise UsageError("this trace has no ops; info has more")
         if op < 0:
             raise UsageError(
                 "the cursor is before the first op; step forward or goto an op first"

@@ -398,6 +398,14 @@ def test_a_move_of_the_object_is_that_of_the_command_line(session):
         assert by_call.state == by_line.state
 
 
+@pytest.mark.parametrize("line", ["goto 0", "cause", "lane", "stage", "op"])
+def test_of_a_trace_without_ops_nobody_is_sent_to_one(tmp_path, one_cube, line):
+    """It said that there were ops 0 to -1, and to step forward first."""
+    session = Log(tmp_path / "empty", one_cube).session()
+    with pytest.raises(UsageError, match="this trace has no ops; info has more"):
+        session.run_line(line)
+
+
 def test_a_session_cannot_be_changed_and_a_move_keeps_what_it_does_not_move():
     session = Session(4, 2, (("here", 3),), (1, 2), (9,), made=6)
     with pytest.raises(AttributeError):
