@@ -42,7 +42,7 @@ from kernbench.replay.time.traffic import TrafficGroup
 from kernbench.replay.views.causes import Causes
 from kernbench.replay.views.ops import InService
 from kernbench.replay.views.timeline import RowCells, TrafficCells
-from tui.draw import Line, Run, clip
+from tui.draw import Glyphs, Line, Run, clip
 from tui.panes.axis import Axis, minimap, ruler
 from tui.panes.base import (
     Answers,
@@ -822,6 +822,7 @@ class TimelinePane(BasePane[TimelineState]):
                 text = branch.name  # its group is not above it
             if pinned:
                 fold = "^"
+            text = _with_lane(text, branch.lane, width - 3, frame.glyphs)
             names.append((clip(f"{mark}{fold}{text}", width - 1, frame.glyphs), style))
         return names
 
@@ -883,3 +884,13 @@ def _draw(
     row.add_slices(cells.slices, pointed, marks)
     if marks is not None:
         row.add_marks(marks)
+
+
+def _with_lane(name: str, lane: int | None, room: int, glyphs: Glyphs) -> str:
+    """The name of a row that ends in its lane, which is what tells it from the next
+    row: a long one is cut before it.
+    """
+    if lane is None or len(name) <= room:
+        return name
+    end = f" {lane}"
+    return clip(name.removesuffix(end), room - len(end), glyphs) + end

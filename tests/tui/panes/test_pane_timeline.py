@@ -287,6 +287,15 @@ def test_the_lanes_view_has_a_row_for_each_lane_used(matmul):
     assert len(found) == 5
 
 
+def test_the_lane_of_a_row_is_there_where_its_name_is_cut() -> None:
+    """Two rows of a narrow screen were both called s0c0.pe0.dma…."""
+    index = Index(Trace.open(TRACES / "fault_ring_by_name.msgpack"))
+    bench = timeline(index, 5)
+    show(bench, IN_LANES)
+    names = [name for name in names_of(bench) if name.startswith("s0c0.pe0.")]
+    assert names == ["s0c0.pe0.d… 0", "s0c0.pe0.… 16"]
+
+
 def test_ops_in_service_are_marked_in_their_lane_and_above(matmul):
     bench = timeline(matmul, len(matmul.ops) - 1, height=100)
     show(bench, IN_LANES)
