@@ -264,10 +264,28 @@ def _turns(graph: Graph, links_from: int) -> tuple[Array, Array]:
     return first[alone], second[alone]
 
 
-def served_on(served: Served, links_from: int, was: Machine, now: Machine) -> Served:
-    """Who was served, with what each takes on a changed machine.
+def crowding(
+    graph: Graph, links_from: int, was: Machine, now: Machine, times: Floats
+) -> float:
+    """By how much more is asked of a server than it can do, ns, of the one with most.
 
-    Servers from ``links_from`` on are links, in the order of ``Trace.edges``.
+    ``times`` are by node on the machine ``now``. Servers from ``links_from`` on are
+    links.
+    """
+    read = was.spec.pe.tcm.read_bw_gbs / now.spec.pe.tcm.read_bw_gbs
+    written = was.spec.pe.tcm.write_bw_gbs / now.spec.pe.tcm.write_bw_gbs
+    served = graph.served
+    on_now = (
+        (served, _served_on(served, links_from, was, now)),
+        (graph.reads, graph.reads._replace(takes=graph.reads.takes * read)),
+        (graph.writes, graph.writes._replace(takes=graph.writes.takes * written)),
+    )
+    return max(_crowding(graph, before, after, times) for before, after in on_now)
+
+
+def _served_on(served: Served, links_from: int, was: Machine, now: Machine) -> Served:
+    """Who was served by links and controllers, with what each takes on a changed
+    machine. Links are in the order of ``Trace.edges``.
     """
     takes = served.takes.copy()
     is_link = served.server >= links_from
@@ -278,17 +296,15 @@ def served_on(served: Served, links_from: int, was: Machine, now: Machine) -> Se
     return served._replace(takes=takes)
 
 
-def crowding(graph: Graph, now: Served, times: Floats) -> float:
-    """By how much more is asked of a server than it can do, ns, of the one with most.
+def _crowding(graph: Graph, was: Served, now: Served, times: Floats) -> float:
+    """By how much more is asked of a server of a kind than it can do, ns.
 
-    ``times`` are by node on the changed machine, ``now`` is who is served with what it
-    takes there (``graph.served`` on the recorded one). Nothing in the graph keeps them
-    apart. Who were served closer than that in the recording, as bursts of several were
-    taken in turns, may come as close again, as far as serving takes longer now.
+    Nothing in the graph keeps those apart. Who were served closer than that in the
+    recording, as bursts of several were taken in turns, may come as close again, as far
+    as serving takes longer now.
     """
     if not len(now.node):
         return 0.0
-    was = graph.served
     slower = np.maximum(now.takes / np.maximum(was.takes, 1e-12), 1.0)[1:]
     recorded = np.diff(graph.times[now.node])
     least = np.minimum(recorded * slower, now.takes[1:])

@@ -27,6 +27,7 @@ from kernbench.replay.time.critical_edges import pools
 from kernbench.replay.time.host_order import host_order
 from kernbench.replay.time.moments import Moments
 from kernbench.replay.whatif import weights
+from kernbench.replay.whatif.channels import takers
 from kernbench.replay.whatif.launch_ways import launch_ways
 from kernbench.replay.whatif.machine import Machine, Ways
 from kernbench.replay.whatif.moves import Moves, moves_of
@@ -45,6 +46,7 @@ _PLAIN = 0
 _AT_LINK = 1
 _AT_MEMORY = 2
 _SLOT = 3
+_AT_CHANNEL = 4
 """Kinds of edges: of all but the first a graph says which they are."""
 
 _BUSY_SHARE = 0.2
@@ -69,7 +71,7 @@ class Lanes(NamedTuple):
 
 
 class Served(NamedTuple):
-    """Who was served by links and controllers of HBM, by server and then by time.
+    """Who was served by servers of a kind, by server and then by time.
 
     ``server`` is a number of one, ``node`` when it gave something to a transaction, and
     ``takes`` how long that keeps it busy at least, ns.
@@ -88,10 +90,12 @@ class Graph:
     ns. ``roots`` have no edge into them and stay where they were. By edge: ``cause``,
     ``effect``, ``weight``, a class of ``table``, and ``line``, the kernel line whose
     step it is (a place in ``lines``, -1: of none); ``is_queue`` says that the two were
-    served one behind the other by a link or a controller of HBM, ``is_memory`` that it
-    was the latter, ``is_slot`` that an op started when another had left its engine. The
-    edges into a node follow each other, and come after those into each of their causes.
-    ``last`` are the nodes with which a run may end, ``served`` are those at servers.
+    served one behind the other by a link, a controller of HBM or a channel of a TCM,
+    ``is_memory`` that it was a controller, ``is_slot`` that an op started when another
+    had left its engine. The edges into a node follow each other, and come after those
+    into each of their causes.
+    ``last`` are the nodes with which a run may end, ``served`` are those at links and
+    controllers, ``reads`` and ``writes`` those at the channels of a TCM.
     ``in_order`` are pairs of starts of tiles, of which the second never asks for its
     engine before the first one does. ``lanes`` are ops at their engines,
     ``host_begins`` the starts of launches and of ops of the host, which come as soon as
@@ -123,6 +127,8 @@ class Graph:
     is_memory: Bools
     is_slot: Bools
     served: Served
+    reads: Served
+    writes: Served
     in_order: tuple[Ints, Ints]
     lanes: Lanes
     host_begins: Ints
@@ -152,6 +158,8 @@ class Graph:
         """
         found = np.arange(self.nodes) >= len(self.moments.times)
         found[self.last] = False
+        found[self.reads.node] = False
+        found[self.writes.node] = False
         return found
 
 
@@ -187,6 +195,7 @@ class _Builder:
         self._steps: list[tuple[Ints, Ints]] = []
         self._last: Ints = np.empty(0, np.int64)
         self._served: list[Served] = []
+        self._at_channels: list[Served] = []
         self._composite, self._tile = tile_columns(trace)
         self._host = host_order(trace, self._moments)
         self._call_of_op = Groups(trace.commands.cmd[:]).first(trace.op_columns.cmd[:])
@@ -206,6 +215,7 @@ class _Builder:
             self._waits,
             self._rings,
             lambda: self._engines(services),
+            lambda: self._channels(services),
         )
         for number, step in enumerate(steps):
             computed_beside(step, progress, 0.2 + 0.3 * number / len(steps))
@@ -305,10 +315,12 @@ class _Builder:
             table=self._table,
             lines=lines,
             last=self._last_nodes(),
-            is_queue=is_memory | (kind_of_edge == _AT_LINK),
+            is_queue=np.isin(kind_of_edge, (_AT_MEMORY, _AT_LINK, _AT_CHANNEL)),
             is_memory=is_memory,
             is_slot=kind_of_edge == _SLOT,
-            served=self._all_served(),
+            served=_all_served(self._served),
+            reads=self._at_channels[0],
+            writes=self._at_channels[1],
             in_order=self._in_order,
             lanes=self._in_lanes,
             host_begins=self._host_begins,
@@ -317,12 +329,6 @@ class _Builder:
             program_order=self._program_order,
             held_by_none=self._held_by_none,
         )
-
-    def _all_served(self) -> Served:
-        """Those at all servers."""
-        none = np.empty(0, np.int64)
-        some = [Served(none, none, np.empty(0)), *self._served]
-        return Served(*(np.concatenate(column) for column in zip(*some, strict=True)))
 
     def _last_nodes(self) -> Ints:
         """All nodes with which a run may end."""
@@ -617,7 +623,8 @@ class _Builder:
     def _engines(self, services: Services) -> None:
         """An op ends when its engine has served it."""
         ops = self._trace.op_columns
-        taken, streaming = services
+        taken = services.taken
+        streaming = services.streaming
         start = self._moments.op_start
         plain = np.flatnonzero((taken >= 0) & (streaming < 0))
         self._add(start(plain), plain, taken[plain], is_certain=True)
@@ -634,6 +641,45 @@ class _Builder:
         self._tiles = (behind, taken[tiles], streams)
         number = -1 - np.arange(len(tiles))
         self._add(start(tiles), tiles, number, is_certain=True)
+
+    def _channels(self, services: Services) -> None:
+        """An op has the channels of its TCM behind those who asked before it."""
+        written = np.where(
+            services.is_dot,
+            self._table.of(weights.stored_by_dot, services.written),
+            self._table.of(weights.store, services.written),
+        )
+        self._channel(
+            services,
+            services.read,
+            weights.fetch,
+            self._table.without_result(np.maximum(services.taken, 0)),
+        )
+        self._channel(services, services.written, weights.store, written)
+
+    def _channel(
+        self, services: Services, nbytes: Ints, formula: weights.Formula, left: Ints
+    ) -> None:
+        """The nodes at which ops get a channel of one kind, and what follows each.
+
+        ``nbytes`` is by row what an op moves there, ``formula`` what the channel takes
+        for it, ``left`` the class of what the op still takes then.
+        """
+        rows = np.flatnonzero((nbytes > 0) & (services.taken >= 0))
+        recorded = self._table.on(self._machine)
+        ns = formula(self._machine, nbytes[rows])
+        taken = recorded[services.taken[rows]]
+        some = takers(self._trace, rows, ns, taken, MOST_SLOWER)
+        start = self._moments.op_start(some.row)
+        node = start.copy()
+        own = some.have_node
+        node[own] = self._nodes(some.begin[own], some.row[own])
+        self._add(start[own], node[own], is_certain=True)
+        self._add(node[own], some.row[own], left[some.row[own]])
+        behind = np.flatnonzero(some.follows & own)
+        passes = self._table.of(formula, nbytes[some.row[behind - 1]])
+        self._add(node[behind - 1], node[behind], passes, kind=_AT_CHANNEL)
+        self._at_channels.append(Served(some.pe, node, some.ns))
 
     # -- moves --
 
@@ -889,6 +935,13 @@ class _Builder:
         end = move[is_last]
         here = moves.take(end)
         self._lands(here, node[is_last], hop[is_last], here.last_bytes)
+
+
+def _all_served(some: list[Served]) -> Served:
+    """Those at all servers."""
+    none = np.empty(0, np.int64)
+    columns = zip(Served(none, none, np.empty(0)), *some, strict=True)
+    return Served(*map(np.concatenate, columns))
 
 
 def _served(

@@ -41,7 +41,6 @@ from kernbench.replay.whatif.certainty import (
     Queues,
     awaits_more_than_calls,
     crowding,
-    served_on,
     waits_for_credit,
 )
 from kernbench.replay.whatif.fields import (
@@ -302,7 +301,9 @@ class WhatIfIndex:
                 return False
             if len(known.engines.overtaken(times, known.weight, late)[0]):
                 return False
-            if crowding(graph, graph.served, times[known.batches.place]):
+            nodes = len(self._trace.node_ids)
+            by_node = times[known.batches.place]
+            if crowding(graph, nodes, known.machine, known.machine, by_node):
                 return False
             row_ns = known.machine.dram.row
             return not queues.met_otherwise(times, known.weight, row_ns)
@@ -510,8 +511,8 @@ class WhatIfIndex:
         if queues.turned_otherwise(times, weight, turn_ns) > LEAST_SHARE * span:
             return overtaken, _TURNED_OTHERWISE
         nodes = len(self._trace.node_ids)
-        now = served_on(known.graph.served, nodes, known.machine, machine)
-        if crowding(known.graph, now, by_node) > CROWDED_SHARE * span:
+        asked_ns = crowding(known.graph, nodes, known.machine, machine, by_node)
+        if asked_ns > CROWDED_SHARE * span:
             return overtaken, _CROWDED
         return overtaken, ""
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Ints
+from kernbench.common.arrays import Array, Bools, Ints
 from kernbench.common.dtypes import DTYPES
 from kernbench.common.progress import Progress, beside_if_many, computed_beside
 from kernbench.replay.whatif import weights
@@ -49,11 +49,16 @@ class Services(NamedTuple):
     """By row of the log the class of what the op's engine takes; -1: none.
 
     Of a tile in the array ``taken`` is for one that finds it idle, and ``streaming``
-    for one behind another of its composite; of others ``streaming`` is -1.
+    for one behind another of its composite; of others ``streaming`` is -1. ``read`` and
+    ``written`` are the bytes that pass the channels of the PE's TCM; ``is_dot`` says
+    which ops are dots.
     """
 
     taken: Ints
     streaming: Ints
+    read: Ints
+    written: Ints
+    is_dot: Bools
 
 
 def services_of(trace: Trace, table: Weights, progress: Progress) -> Services:
@@ -66,7 +71,9 @@ def services_of(trace: Trace, table: Weights, progress: Progress) -> Services:
         add = partial(found.add, block)
         beside_if_many(len(block.rows), add, progress, float(block.rows[0]) / count)
     computed_beside(found.add_tiles, progress, 1.0)
-    return Services(found.taken, found.streaming)
+    return Services(
+        found.taken, found.streaming, found.read, found.written, found.is_dot
+    )
 
 
 class _Finder:
@@ -82,6 +89,9 @@ class _Finder:
         count = len(trace.order)
         self.taken: Ints = np.full(count, _NONE)
         self.streaming: Ints = np.full(count, _NONE)
+        self.read: Ints = np.zeros(count, np.int64)
+        self.written: Ints = np.zeros(count, np.int64)
+        self.is_dot: Bools = np.zeros(count, np.bool_)
         self._flow: Ints = np.full(count, _NONE)
         self._rate: Ints = np.zeros(count, np.int64)
         self._math_rates: Ints = np.zeros(count, np.int64)
@@ -121,6 +131,8 @@ class _Finder:
             is_tcm = self._is_tcm[columns["src_space"]]
             nbytes = columns["nbytes"][is_tcm]
             self.taken[rows[is_tcm]] = self._table.of(weights.taken_slot, nbytes)
+            self.read[rows[is_tcm]] = nbytes
+            self.written[rows[is_tcm]] = nbytes
         elif kind in ("composite", "composite_math"):
             self._add_composite(name, rows, columns)
         elif kind == "gemm":
@@ -173,6 +185,9 @@ class _Finder:
         rate = self._rate_of_string[columns["dtype_in"]]
         found = self._table.of(weights.dot, m, n, k, flow, rate, read, out)
         self.taken[rows] = found
+        self.read[rows] = read
+        self.written[rows] = out
+        self.is_dot[rows] = True
 
     def _add_math(self, rows: Ints, columns: Mapping[str, Array]) -> None:
         shapes = _shapes(columns, "input_shapes")
@@ -196,6 +211,8 @@ class _Finder:
         self.taken[rows] = self._table.of(
             weights.math, elements, cost, none + 1, rates, read, written
         )
+        self.read[rows] = read
+        self.written[rows] = written
 
     def add_tiles(self) -> None:
         """Find those of all tiles."""
@@ -209,8 +226,10 @@ class _Finder:
                 continue
             if stage == "FETCH":
                 self.taken[rows] = self._table.of(weights.fetch, columns["nbytes"])
+                self.read[rows] = columns["nbytes"]
             elif stage == "STORE":
                 self.taken[rows] = self._table.of(weights.store, columns["nbytes"])
+                self.written[rows] = columns["nbytes"]
             elif stage == "GEMM":
                 self._add_product(rows, whole, columns)
             elif stage == "MATH":

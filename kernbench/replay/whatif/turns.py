@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from functools import partial
 from heapq import heappop, heappush
 from math import inf
+from typing import TypeAlias
 
 import numpy as np
 
@@ -38,7 +39,7 @@ from kernbench.replay.whatif.deliveries import (
     known_of,
     turns_of,
 )
-from kernbench.replay.whatif.graph import Graph
+from kernbench.replay.whatif.graph import Graph, Served
 from kernbench.replay.whatif.machine import Machine
 from kernbench.replay.whatif.walk import Late
 from kernbench.trace import Trace
@@ -47,6 +48,9 @@ from kernbench.trace.hops import tile_columns
 
 _NODES = 1 << 10
 """Nodes between two calls of progress, some ms."""
+
+_Server: TypeAlias = tuple[int, int]
+"""A kind of servers, and the number of one."""
 
 _NONE = -1
 _FIRST_ACTION = -(1 << 62)
@@ -199,29 +203,36 @@ class Turns:
         self._whole = tile_columns(trace)[0].tolist()
 
     def _add_servers(self, graph: Graph) -> None:
-        """By node the links and controllers that it is at, and what it takes there.
+        """By node the servers that it is at, and what it takes there.
 
-        ``_before`` has of each the node that was served before it.
+        ``_before`` has of each the node that was served before it. Servers are numbered
+        by their kind: links and controllers, channels for reads, those for writes.
+        Where deliveries explain the recording they stand for the first kind.
         """
-        self._servers: dict[int, list[int]] = {}
-        self._takes: dict[tuple[int, int], float] = {}
-        self._before: dict[tuple[int, int], int] = {}
-        last = (-1, -1)
-        served = graph.served
-        if self.explains:
-            return
+        self._servers: dict[int, list[_Server]] = {}
+        self._takes: dict[tuple[_Server, int], float] = {}
+        self._before: dict[tuple[_Server, int], int] = {}
+        if not self.explains:
+            self._add_served(0, graph.served)
+        self._add_served(1, graph.reads)
+        self._add_served(2, graph.writes)
+
+    def _add_served(self, kind: int, served: Served) -> None:
+        """Those at the servers of a kind."""
+        last: tuple[_Server, int] | None = None
         rows = zip(
             served.server.tolist(),
             served.node.tolist(),
             served.takes.tolist(),
             strict=True,
         )
-        for server, node, takes in rows:
+        for number, node, takes in rows:
+            server = (kind, number)
             if last == (server, node):
                 continue
             self._servers.setdefault(node, []).append(server)
             self._takes[server, node] = takes
-            if last[0] == server:
+            if last is not None and last[0] == server:
                 self._before[server, node] = last[1]
             last = (server, node)
 
@@ -273,7 +284,7 @@ class Turns:
                 started[engine] = turn
             self._lead[node] = turn - when
 
-    def _passes(self, server: int, before: int, node: int) -> float:
+    def _passes(self, server: _Server, before: int, node: int) -> float:
         """How long after ``before`` a node is served there, ns, if it comes next."""
         takes = self._takes[server, before]
         if self._before.get((server, node)) != before:
@@ -456,7 +467,7 @@ class _Walk:
         self.free = {engine: deque([-inf] * slots) for engine, slots in free.items()}
         self.waiting: dict[int, deque[int]] = {}
         self.left: dict[int, tuple[int, float]] = {}
-        self.served: dict[int, int] = {}
+        self.served: dict[_Server, int] = {}
         self.landed: dict[int, float] = {}
         self.actions: dict[int, Action] = {}
         self.deliveries: Deliveries

@@ -206,6 +206,11 @@ def store(machine: Machine, nbytes: Ints) -> Floats:
     return message_ns(nbytes, machine.spec.pe.tcm.write_bw_gbs)
 
 
+def stored_by_dot(machine: Machine, nbytes: Ints) -> Floats:
+    """The result of a dot goes to the TCM, and the dot ends."""
+    return store(machine, nbytes) + exact_ns(machine.spec.pe.gemm.overhead_ns)
+
+
 def taken_slot(machine: Machine, nbytes: Ints) -> Floats:
     """A slot of a ring is copied within the TCM."""
     return np.maximum(fetch(machine, nbytes), store(machine, nbytes))
@@ -346,6 +351,19 @@ class Weights:
             return self._added(formula, np.empty((1, 0), np.int64))
         table, which = _distinct([np.asarray(c, np.int64) for c in columns])
         return np.asarray(self._added(formula, table)[which])
+
+    def without_result(self, classes: Ints) -> Ints:
+        """The classes of dots and ops of MATH that write nothing; others as they are.
+
+        What is written is the last number of a class.
+        """
+        found = np.arange(self._count)
+        for formula in (dot, math):
+            numbers, table = self._by_formula().get(formula, (None, None))
+            if numbers is not None and table is not None:
+                columns = [*table.T[:-1], np.zeros(len(table), np.int64)]
+                found[numbers] = self.of(formula, *columns)
+        return found[classes]
 
     def _added(self, formula: Formula, table: Array) -> Ints:
         self._kinds.append((formula, table))
