@@ -87,6 +87,7 @@ class Queues:
         self._before_at = at[before[in_turn]]
         self._behind_at = at[behind[in_turn]]
         self._class = graph.weight[self.in_turn]
+        self._is_channel = graph.is_channel[self.in_turn]
 
         memory = np.flatnonzero(graph.is_memory)
         self._given = place[graph.cause[memory]]
@@ -109,11 +110,18 @@ class Queues:
 
         Those are edges of the graph. Who would not have to wait anyway is left out.
         """
+        return self.in_turn[self._overtakes(times, weight)]
+
+    def overtaken_at_channels(self, times: Floats, weight: Floats) -> Array:
+        """Those of them at the channels of a TCM."""
+        return self.in_turn[self._overtakes(times, weight) & self._is_channel]
+
+    def _overtakes(self, times: Floats, weight: Floats) -> Bools:
         arrival = self._arrivals(times, weight)
         of_behind = arrival[self._behind_at]
         overtakes: Bools = of_behind < arrival[self._before_at] - SAME_NS
         overtakes &= times[self._before] + weight[self._class] > of_behind + SAME_NS
-        return self.in_turn[overtakes]
+        return overtakes
 
     def _gaps(self, times: Floats, weight: Floats) -> Floats:
         """How much later than it could be served each comes to a controller of HBM."""
@@ -275,12 +283,22 @@ def crowding(
     read = was.spec.pe.tcm.read_bw_gbs / now.spec.pe.tcm.read_bw_gbs
     written = was.spec.pe.tcm.write_bw_gbs / now.spec.pe.tcm.write_bw_gbs
     served = graph.served
-    on_now = (
-        (served, _served_on(served, links_from, was, now)),
-        (graph.reads, graph.reads._replace(takes=graph.reads.takes * read)),
-        (graph.writes, graph.writes._replace(takes=graph.writes.takes * written)),
+    on_now = _served_on(served, links_from, was, now)
+    return max(
+        _crowding(graph, served, served.takes[1:], on_now.takes[1:], times),
+        _crowding_at_channels(graph, graph.reads, read, times),
+        _crowding_at_channels(graph, graph.writes, written, times),
     )
-    return max(_crowding(graph, before, after, times) for before, after in on_now)
+
+
+def _crowding_at_channels(
+    graph: Graph, served: Served, slower: float, times: Floats
+) -> float:
+    """As ``_crowding``, of channels that take so many times as long: each is behind
+    all that the one before it moves.
+    """
+    takes = served.takes[:-1]
+    return _crowding(graph, served, takes, takes * slower, times)
 
 
 def _served_on(served: Served, links_from: int, was: Machine, now: Machine) -> Served:
@@ -296,21 +314,22 @@ def _served_on(served: Served, links_from: int, was: Machine, now: Machine) -> S
     return served._replace(takes=takes)
 
 
-def _crowding(graph: Graph, was: Served, now: Served, times: Floats) -> float:
+def _crowding(
+    graph: Graph, served: Served, was: Floats, now: Floats, times: Floats
+) -> float:
     """By how much more is asked of a server of a kind than it can do, ns.
 
-    Nothing in the graph keeps those apart. Who were served closer than that in the
-    recording, as bursts of several were taken in turns, may come as close again, as far
-    as serving takes longer now.
+    ``was`` and ``now`` say how far apart it serves each and the next one. Nothing in
+    the graph keeps those apart. Who were served closer than that in the recording, as
+    bursts of several were taken in turns, may come as close again, as far as serving
+    takes longer now.
     """
-    if not len(now.node):
-        return 0.0
-    slower = np.maximum(now.takes / np.maximum(was.takes, 1e-12), 1.0)[1:]
-    recorded = np.diff(graph.times[now.node])
-    least = np.minimum(recorded * slower, now.takes[1:])
-    late = least - np.diff(times[now.node])
-    counts: Bools = (np.diff(now.server) == 0) & (late > SAME_NS)
-    return float(np.bincount(now.server[1:][counts], late[counts]).max(initial=0.0))
+    slower = np.maximum(now / np.maximum(was, 1e-12), 1.0)
+    recorded = np.diff(graph.times[served.node])
+    least = np.minimum(recorded * slower, now)
+    late = least - np.diff(times[served.node])
+    counts: Bools = (np.diff(served.server) == 0) & (late > SAME_NS)
+    return float(np.bincount(served.server[1:][counts], late[counts]).max(initial=0.0))
 
 
 def waits_for_credit(trace: Trace) -> bool:

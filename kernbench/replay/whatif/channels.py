@@ -9,6 +9,7 @@ its channel while it is in service.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -105,7 +106,7 @@ def _begins(pe: Ints, start: Floats, ns: Floats) -> Floats:
     """From when on each has its channel: as it starts, or behind the one before it."""
     begin = np.empty(len(start))
     ends = np.append(np.flatnonzero(np.diff(pe, prepend=_NONE)), len(pe))
-    for low, high in zip(ends[:-1], ends[1:], strict=True):
+    for low, high in pairwise(ends):
         here = slice(low, high)
         # Had nobody to wait, each would begin when all before it have been served.
         served = np.cumsum(ns[here]) - ns[here]

@@ -91,9 +91,9 @@ class Graph:
     ``effect``, ``weight``, a class of ``table``, and ``line``, the kernel line whose
     step it is (a place in ``lines``, -1: of none); ``is_queue`` says that the two were
     served one behind the other by a link, a controller of HBM or a channel of a TCM,
-    ``is_memory`` that it was a controller, ``is_slot`` that an op started when another
-    had left its engine. The edges into a node follow each other, and come after those
-    into each of their causes.
+    ``is_memory`` that it was a controller, ``is_channel`` a channel; ``is_slot`` that
+    an op started when another had left its engine. The edges into a node follow each
+    other, and come after those into each of their causes.
     ``last`` are the nodes with which a run may end, ``served`` are those at links and
     controllers, ``reads`` and ``writes`` those at the channels of a TCM.
     ``in_order`` are pairs of starts of tiles, of which the second never asks for its
@@ -125,6 +125,7 @@ class Graph:
     last: Ints
     is_queue: Bools
     is_memory: Bools
+    is_channel: Bools
     is_slot: Bools
     served: Served
     reads: Served
@@ -317,6 +318,7 @@ class _Builder:
             last=self._last_nodes(),
             is_queue=np.isin(kind_of_edge, (_AT_MEMORY, _AT_LINK, _AT_CHANNEL)),
             is_memory=is_memory,
+            is_channel=kind_of_edge == _AT_CHANNEL,
             is_slot=kind_of_edge == _SLOT,
             served=_all_served(self._served),
             reads=self._at_channels[0],

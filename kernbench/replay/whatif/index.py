@@ -77,11 +77,14 @@ _MACHINES = 16
 """Of so many changed machines the links are kept."""
 
 _OTHER_ORDER = (
-    "links or controllers of HBM would serve others before it, beside it, or at "
-    "another distance from it"
+    "links, controllers of HBM or channels of a TCM would serve others before it, "
+    "beside it, or at another distance from it"
 )
 
-_OTHER_TURNS = "links or controllers of HBM would serve in another order than they did"
+_OTHER_TURNS = (
+    "links, controllers of HBM or channels of a TCM would serve in another order than "
+    "they did"
+)
 
 _ENGINES = "engines would serve in another order than they did"
 
@@ -97,7 +100,8 @@ _HELD = (
 _HELD_BY_NONE = "an op was held by an earlier one, and by which is not found"
 
 _CROWDED = (
-    "a link or a controller of HBM would be asked for more at once than it can do"
+    "a link, a controller of HBM or a channel of a TCM would be asked for more at once "
+    "than it can do"
 )
 
 _MET_OTHERWISE = (
@@ -210,7 +214,8 @@ class WhatIfIndex:
         find = partial(self._changed, known, spec, parsed)
         machine, weight = computed_beside(find, progress, 0.7)
         one = _alone(weight)
-        times = known.batches.walk(one, stage(progress, 0.7, 0.85))
+        kept = known.batches.walk(one, stage(progress, 0.7, 0.8))
+        times = self._as_channels_serve(known, kept, one, stage(progress, 0.8, 0.85))
         launches = self._launches(known, times[:, 0])
         end = float(self._ends(known, times)[0])
         is_same = end == self._trace.end_ns and all(
@@ -221,7 +226,7 @@ class WhatIfIndex:
             why = _NEVER_ENDED
         if not why:
             rest = stage(progress, 0.85, 1.0)
-            why = self._order_changes(known, times[:, 0], one, machine, rest)
+            why = self._order_changes(known, kept[:, 0], one, machine, rest)
         return Prediction(
             changed=tuple(changes),
             end_ns=self._trace.end_ns,
@@ -448,6 +453,20 @@ class WhatIfIndex:
         ends = times[place[moments.launch_end(numbers)]]
         return np.asarray(ends - starts)
 
+    def _as_channels_serve(
+        self, known: _Known, times: Floats, scenario: Scenarios, progress: Progress
+    ) -> Floats:
+        """Times of a walk of one scenario, in which nobody waits for a channel of a TCM
+        behind another that asks for it later.
+        """
+        find = partial(
+            known.queues.overtaken_at_channels, times[:, 0], scenario.weight[:, 0]
+        )
+        overtaken = computed_beside(find, progress, 0.0)
+        if not len(overtaken):
+            return times
+        return known.batches.walk(scenario, progress, overtaken)
+
     def _order_changes(
         self,
         known: _Known,
@@ -584,15 +603,19 @@ class WhatIfIndex:
         for number, scenario in enumerate(some):
             rest = stage(progress, 0.7 + 0.3 * number / len(some), 1.0)
             end = float(ends[number])
+            alone = _alone(scenario.weight)
+            mine = times[:, number : number + 1]
+            if not scenario.is_line:
+                served = self._as_channels_serve(known, mine, alone, rest)
+                end = float(self._ends(known, served)[0])
             if self._trace.end_ns - end < _LEAST_NS:
                 continue
             why = _NO_PROOF
             if not scenario.is_line and known.has_no_end:
                 why = _NEVER_ENDED
             elif not scenario.is_line:
-                alone = _alone(scenario.weight)
-                mine = times[:, number]
-                why = self._order_changes(known, mine, alone, scenario.machine, rest)
+                machine = scenario.machine
+                why = self._order_changes(known, mine[:, 0], alone, machine, rest)
             yield Gain(
                 what=scenario.what,
                 kind="line" if scenario.is_line else "field",
