@@ -8,6 +8,7 @@ what was recorded, to the last bit.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -646,42 +647,50 @@ class _Builder:
 
     def _channels(self, services: Services) -> None:
         """An op has the channels of its TCM behind those who asked before it."""
-        written = np.where(
-            services.is_dot,
-            self._table.of(weights.stored_by_dot, services.written),
-            self._table.of(weights.store, services.written),
-        )
-        self._channel(
-            services,
-            services.read,
-            weights.fetch,
-            self._table.without_result(np.maximum(services.taken, 0)),
-        )
-        self._channel(services, services.written, weights.store, written)
+        table = self._table
+        without_result = table.without_result()
+
+        def after_reads(rows: Ints) -> Ints:
+            return without_result[services.taken[rows]]
+
+        def after_writes(rows: Ints) -> Ints:
+            nbytes = services.written[rows]
+            of_dots = table.of(weights.stored_by_dot, nbytes)
+            return np.where(
+                services.is_dot[rows], of_dots, table.of(weights.store, nbytes)
+            )
+
+        self._channel(services, services.read, weights.fetch, after_reads)
+        self._channel(services, services.written, weights.store, after_writes)
 
     def _channel(
-        self, services: Services, nbytes: Ints, formula: weights.Formula, left: Ints
+        self,
+        services: Services,
+        nbytes: Ints,
+        formula: weights.Formula,
+        left: Callable[[Ints], Ints],
     ) -> None:
         """The nodes at which ops get a channel of one kind, and what follows each.
 
         ``nbytes`` is by row what an op moves there, ``formula`` what the channel takes
-        for it, ``left`` the class of what the op still takes then.
+        for it, ``left(rows)`` the classes of what ops still take from then on.
         """
         rows = np.flatnonzero((nbytes > 0) & (services.taken >= 0))
         recorded = self._table.on(self._machine)
         ns = formula(self._machine, nbytes[rows])
         taken = recorded[services.taken[rows]]
         some = takers(self._trace, rows, ns, taken, MOST_SLOWER)
-        start = self._moments.op_start(some.row)
-        node = start.copy()
-        own = some.have_node
-        node[own] = self._nodes(some.begin[own], some.row[own])
-        self._add(start[own], node[own], is_certain=True)
-        self._add(node[own], some.row[own], left[some.row[own]])
-        behind = np.flatnonzero(some.follows & own)
+        own = np.flatnonzero(some.have_node)
+        node = self._moments.op_start(some.row)
+        start = node[own]
+        row = some.row[own]
+        node[own] = self._nodes(some.begin[own], row)
+        self._at_channels.append(Served(some.pe, node, some.ns))
+        self._add(start, node[own], is_certain=True)
+        self._add(node[own], row, left(row))
+        behind = own[some.follows[own]]
         passes = self._table.of(formula, nbytes[some.row[behind - 1]])
         self._add(node[behind - 1], node[behind], passes, kind=_AT_CHANNEL)
-        self._at_channels.append(Served(some.pe, node, some.ns))
 
     # -- moves --
 

@@ -352,18 +352,17 @@ class Weights:
         table, which = _distinct([np.asarray(c, np.int64) for c in columns])
         return np.asarray(self._added(formula, table)[which])
 
-    def without_result(self, classes: Ints) -> Ints:
-        """The classes of dots and ops of MATH that write nothing; others as they are.
-
-        What is written is the last number of a class.
+    def without_result(self) -> Ints:
+        """By class that of the same dot or op of MATH if it writes nothing; others are
+        themselves. What is written is the last number of a class.
         """
         found = np.arange(self._count)
         for formula in (dot, math):
-            numbers, table = self._by_formula().get(formula, (None, None))
-            if numbers is not None and table is not None:
-                columns = [*table.T[:-1], np.zeros(len(table), np.int64)]
-                found[numbers] = self.of(formula, *columns)
-        return found[classes]
+            if formula in self._by_formula():
+                numbers, table = self._by_formula()[formula]
+                nothing_written = np.zeros(len(table), np.int64)
+                found[numbers] = self.of(formula, *table.T[:-1], nothing_written)
+        return found
 
     def _added(self, formula: Formula, table: Array) -> Ints:
         self._kinds.append((formula, table))
