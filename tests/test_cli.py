@@ -30,6 +30,24 @@ def kernbench(*args):
     return CliRunner().invoke(main, list(args))
 
 
+NOTHING = """
+from kernbench.benches import bench
+
+
+@bench(name="nothing", description="")
+def run(torch):
+    pass
+"""
+
+
+def test_a_run_of_no_ops_has_no_kinds_of_them(tmp_path):
+    file = tmp_path / "nothing.py"
+    file.write_text(NOTHING)
+    result = kernbench("run", str(file))
+    assert result.exit_code == 0
+    assert "0 ops\n" in result.output
+
+
 @pytest.mark.slow
 def test_run_prints_time_ops_and_the_verification_table(tmp_path):
     out = tmp_path / "out.msgpack"

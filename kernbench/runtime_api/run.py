@@ -220,9 +220,8 @@ class RunResult:
         kinds = self.timing.ops_by_kind | {"tile stages": self.tile_stages}
         kinds["unknown"] = kinds.get("unknown", 0) - self.tile_stages
         counts = [f"{count:,} {kind}" for kind, count in kinds.items() if count]
-        return (
-            f"{self.end_ns:,.3f} ns simulated, {self.ops:,} ops ({', '.join(counts)})"
-        )
+        of_kinds = f" ({', '.join(counts)})" if counts else ""
+        return f"{self.end_ns:,.3f} ns simulated, {self.ops:,} ops{of_kinds}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

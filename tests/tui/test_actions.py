@@ -104,9 +104,10 @@ def test_help_lists_every_action_and_every_command() -> None:
         assert command.help in text
 
 
-def test_help_says_what_diff_in_the_status_line_counts() -> None:
+def test_help_says_what_the_status_line_counts() -> None:
     lines = ["".join(part for part, _ in line) for line in help_lines(Keymap())]
     assert any("!2 DIFF" in line and "wrong" in line for line in lines)
+    assert any("!1 HAZARD" in line and "chance" in line for line in lines)
 
 
 @pytest.mark.parametrize("width", [60, 80])

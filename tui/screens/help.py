@@ -43,6 +43,8 @@ def help_lines(keymap: Keymap, width: int = 80) -> list[Line]:
     lines += _headed("On the line on top")
     wrong = "two outputs that were found wrong when it ran: 6 Diff"
     lines += _entry("!2 DIFF", wrong, _KEYS, width)
+    races = "a hazard, where order is left to chance: 6 Diff, its last view"
+    lines += _entry("!1 HAZARD", races, _KEYS, width)
     lines += _headed("Classes of ops: the letter in Ops, the ground in Timeline")
     for letter, name in CLASSES.items():
         lines.append([("  ", ""), (letter, letter), (f"  {name}", "")])
