@@ -16,6 +16,7 @@ import mmap
 import re
 import stat
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from hashlib import sha256
@@ -226,8 +227,9 @@ class FrameFile:
     def _join(self, tail: Tail) -> None:
         """Put ``tail`` behind the frames that it goes on from, if they are ours.
 
-        What the file has behind these is less than the tail has: a run removes its tail
-        when the rows in it are in the file.
+        A run removes its tail when the rows in it are in the file. If it was killed
+        just before, or is read just then, the file has these rows behind those frames,
+        and more: then the tail is left alone.
         """
         mark = 0
         for frame in sorted(chain.from_iterable(self.by_tag.values())):
@@ -235,6 +237,8 @@ class FrameFile:
                 mark = zlib.crc32(self.map[frame.offset : frame.start], mark)
         if mark != tail.mark or tail.after > self.size:
             return
+        in_file = self._bytes_behind(tail.after)
+        alone = (self.map, self.size, self.by_tag, [*self.damaged])
         joined = mmap.mmap(-1, tail.after + len(tail.frames))
         joined.write(memoryview(self.map)[: tail.after])
         joined.write(tail.frames)
@@ -243,6 +247,16 @@ class FrameFile:
         self.by_tag = {}
         self.damaged.clear()
         self._scan()
+        in_tail = self._bytes_behind(tail.after)
+        if all(in_file[tag] >= nbytes for tag, nbytes in in_tail.items()):
+            self.map, self.size, self.by_tag, self.damaged[:] = alone
+
+    def _bytes_behind(self, offset: int) -> Counter[str]:
+        """How many bytes there are of each tag in the frames from an offset on."""
+        found = Counter[str]()
+        for tag, frames in self.by_tag.items():
+            found[tag] = sum(frame.size for frame in frames if frame.offset >= offset)
+        return found
 
     def _frame_at(self, offset: int) -> Frame:
         """The frame there; OutOfData if the file ends in it, or what ``_WRONG`` lists.

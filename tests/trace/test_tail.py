@@ -127,6 +127,21 @@ def test_a_flush_cut_off_in_the_middle_leaves_the_tail(tmp_path, path, partial):
         assert everything(Trace.open(copy)) == whole
 
 
+@pytest.mark.parametrize("more", [0, 12])
+def test_a_tail_that_a_flush_has_not_removed_yet_hides_nothing(path, partial, more):
+    writer = begun(path)
+    record_ops(writer, repeat=10, step=0.1)
+    writer.write_tail()
+    tail = partial.with_name("x.msgpack.partial.tail")
+    kept = tail.read_bytes()
+    if more:
+        record_ops(writer, repeat=more, step=0.1)
+    writer.flush()
+    whole = everything(Trace.open(partial))
+    tail.write_bytes(kept)  # as where the run is killed right before
+    assert everything(Trace.open(partial)) == whole
+
+
 @pytest.mark.slow
 def test_rows_are_kept_even_if_nothing_more_happens(path, partial):
     writer = begun(path)

@@ -30,7 +30,7 @@ _FEW = 1 << 12
 """Ops of a window of which each is looked at."""
 _FEW_OF_ONE = 1 << 6
 """The share of a component in them."""
-_NAMED_AT_ONCE = 16
+_NAMED_AT_ONCE = 4
 """Ops that are named between two reports of progress."""
 _NAMED_CELLS = 3
 """Cells that a slice has at least that carries a name."""
