@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from math import inf
 from time import perf_counter, thread_time
 
+import numpy as np
 from job_questions import JOBS, asked
 
 from kernbench.common.progress import Progress
@@ -23,6 +24,9 @@ from kernbench.trace import Trace
 
 LIMIT_S = 0.010
 """How long a computation may go without a call of progress."""
+
+_REFERENCE_S = 0.009
+"""CPU time of ``_reference`` on the machine on which ``LIMIT_S`` was met."""
 
 _SWITCH_S = 0.0005
 """As the debugger has it: how often threads take turns."""
@@ -65,6 +69,28 @@ def longest_gap(compute: Compute, clock: Callable[[], float] = thread_time) -> f
         if was_enabled:
             gc.enable()
     return worst
+
+
+def limit_s() -> float:
+    """``LIMIT_S``, longer where this machine is slower now than the one of
+    ``_REFERENCE_S``: another one, or one whose caches others use as well.
+    """
+    least = inf
+    for _ in range(3):
+        began = thread_time()
+        _reference()
+        least = min(least, thread_time() - began)
+    return LIMIT_S * max(least / _REFERENCE_S, 1.0)
+
+
+def _reference() -> float:
+    """Some work in Python and in numpy, as that of jobs is."""
+    total = 0
+    for number in range(50_000):
+        total += number % 7
+    values = np.random.default_rng(0).random(1 << 15)
+    np.argsort(values, kind="stable")
+    return total + float(np.cumsum(values)[-1])
 
 
 def least_gap(

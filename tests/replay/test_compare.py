@@ -4,7 +4,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from gaps import LIMIT_S, least_gap
+from gaps import least_gap, limit_s
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay_logs import PE0, PE1, Log, double, host_write, load
@@ -391,4 +391,5 @@ def test_traces_that_differ_are_compared_with_progress_every_10_ms(matmul, optio
         traces = [Trace.open(path) for path in paths]
         return lambda progress: compare(*traces, progress=progress)
 
-    assert least_gap(made, rounds=5, enough=LIMIT_S) <= LIMIT_S
+    limit = limit_s()
+    assert least_gap(made, rounds=5, enough=limit) <= limit

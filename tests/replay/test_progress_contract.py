@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from gaps import LIMIT_S, job, least_gap, opened
+from gaps import job, least_gap, limit_s, opened
 from job_questions import JOBS, asked, without_arguments
 from pace import first_fast, some_in_ci
 
@@ -29,8 +29,9 @@ def late(path, command):
     """The questions of a job that go without progress for too long, with the ms."""
     found = {}
     for query in asked(command, described(path)):
-        gap = least_gap(lambda query=query: job(path, query), ROUNDS, enough=LIMIT_S)
-        if gap > LIMIT_S:
+        limit = limit_s()
+        gap = least_gap(lambda query=query: job(path, query), ROUNDS, enough=limit)
+        if gap > limit:
             found[str(query)] = gap * 1e3
     return found
 
