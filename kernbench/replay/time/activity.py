@@ -36,7 +36,6 @@ from kernbench.common.arrays import Array, Floats, Ints
 from kernbench.common.messages import WAIT_REASONS
 from kernbench.common.progress import (
     Progress,
-    beside_if_many,
     computed_beside,
     no_progress,
     parts,
@@ -159,7 +158,6 @@ class _Tables(NamedTuple):
     ``used`` are the components that anything is recorded of, ascending, and
     ``batch_of`` says of each in which batch its curve is made. A batch holds some of
     one kind: a row of the timeline asks for many of one kind from all over the machine.
-    ``recorded`` is how much is recorded of all the components of each batch.
     """
 
     stops: Stops
@@ -168,7 +166,6 @@ class _Tables(NamedTuple):
     calls: KernelCalls
     used: Ints
     batch_of: Ints
-    recorded: Ints
 
 
 class ActivityIndex:
@@ -330,8 +327,7 @@ class ActivityIndex:
         if curves is None:
             tables = self._all_tables(no_progress)
             nodes = len(self._trace.node_ids)
-            curves = beside_if_many(
-                16 * int(tables.recorded[batch]),  # some 16 steps of numpy
+            curves = computed_beside(
                 lambda: _curves(components, nodes, self._spans(tables, components)),
                 progress,
                 0.0,
@@ -410,10 +406,7 @@ class ActivityIndex:
             batch_of = computed_beside(
                 lambda: self._batches(used, counts[used]), progress, 0.95
             )
-            recorded = np.bincount(batch_of, counts[used]).astype(np.int64)
-            self._tables = _Tables(
-                stops, transactions, waits, calls, used, batch_of, recorded
-            )
+            self._tables = _Tables(stops, transactions, waits, calls, used, batch_of)
         return self._tables
 
     def _batches(self, used: Ints, counts: Ints) -> Ints:
