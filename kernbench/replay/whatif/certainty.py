@@ -87,7 +87,6 @@ class Queues:
         self._before_at = at[before[in_turn]]
         self._behind_at = at[behind[in_turn]]
         self._class = graph.weight[self.in_turn]
-        self._is_channel = graph.is_channel[self.in_turn]
 
         memory = np.flatnonzero(graph.is_memory)
         self._given = place[graph.cause[memory]]
@@ -110,18 +109,11 @@ class Queues:
 
         Those are edges of the graph. Who would not have to wait anyway is left out.
         """
-        return self.in_turn[self._overtakes(times, weight)]
-
-    def overtaken_at_channels(self, times: Floats, weight: Floats) -> Array:
-        """Those of them at the channels of a TCM."""
-        return self.in_turn[self._overtakes(times, weight) & self._is_channel]
-
-    def _overtakes(self, times: Floats, weight: Floats) -> Bools:
         arrival = self._arrivals(times, weight)
         of_behind = arrival[self._behind_at]
         overtakes: Bools = of_behind < arrival[self._before_at] - SAME_NS
         overtakes &= times[self._before] + weight[self._class] > of_behind + SAME_NS
-        return overtakes
+        return self.in_turn[overtakes]
 
     def _gaps(self, times: Floats, weight: Floats) -> Floats:
         """How much later than it could be served each comes to a controller of HBM."""

@@ -94,9 +94,9 @@ class Graph:
     served one behind the other by a link, a controller of HBM or a channel of a TCM,
     ``is_memory`` that it was a controller, ``is_channel`` a channel; ``is_slot`` that
     an op started when another had left its engine. The edges into a node follow each
-    other, and come after those into each of their causes.
-    ``last`` are the nodes with which a run may end, ``served`` are those at links and
-    controllers, ``reads`` and ``writes`` those at the channels of a TCM.
+    other, and come after those into each of their causes. ``last`` are the nodes with
+    which a run may end, ``served`` are those at links and controllers, ``reads`` and
+    ``writes`` those at the channels of a TCM.
     ``in_order`` are pairs of starts of tiles, of which the second never asks for its
     engine before the first one does. ``lanes`` are ops at their engines,
     ``host_begins`` the starts of launches and of ops of the host, which come as soon as
@@ -649,6 +649,8 @@ class _Builder:
         """An op has the channels of its TCM behind those who asked before it."""
         table = self._table
         without_result = table.without_result()
+        recorded = table.on(self._machine)
+        alone = recorded[np.maximum(services.taken, 0)]
 
         def after_reads(rows: Ints) -> Ints:
             return without_result[services.taken[rows]]
@@ -660,26 +662,28 @@ class _Builder:
                 services.is_dot[rows], of_dots, table.of(weights.store, nbytes)
             )
 
-        self._channel(services, services.read, weights.fetch, after_reads)
-        self._channel(services, services.written, weights.store, after_writes)
+        known = services.taken >= 0
+        read = np.where(known, services.read, 0)
+        written = np.where(known, services.written, 0)
+        self._channel(read, alone, weights.fetch, after_reads)
+        self._channel(written, alone, weights.store, after_writes)
 
     def _channel(
         self,
-        services: Services,
         nbytes: Ints,
+        alone: Floats,
         formula: weights.Formula,
         left: Callable[[Ints], Ints],
     ) -> None:
         """The nodes at which ops get a channel of one kind, and what follows each.
 
-        ``nbytes`` is by row what an op moves there, ``formula`` what the channel takes
-        for it, ``left(rows)`` the classes of what ops still take from then on.
+        ``nbytes`` is by row what an op moves there, ``alone`` how long its engine takes
+        for it by itself, ns, ``formula`` what the channel takes for it, ``left(rows)``
+        the classes of what ops still take from then on.
         """
-        rows = np.flatnonzero((nbytes > 0) & (services.taken >= 0))
-        recorded = self._table.on(self._machine)
+        rows = np.flatnonzero(nbytes)
         ns = formula(self._machine, nbytes[rows])
-        taken = recorded[services.taken[rows]]
-        some = takers(self._trace, rows, ns, taken, MOST_SLOWER)
+        some = takers(self._trace, rows, ns, alone[rows], MOST_SLOWER)
         own = np.flatnonzero(some.have_node)
         node = self._moments.op_start(some.row)
         start = node[own]

@@ -184,6 +184,16 @@ class _Scenario(NamedTuple):
     factor: float
 
 
+class _Order(NamedTuple):
+    """A walk of one scenario in which links, controllers and channels serve in the
+    recorded order: by place the time of each node, ns, and the edges of the graph at
+    which one waits for another that comes later.
+    """
+
+    times: Floats
+    overtaken: Array
+
+
 class WhatIfIndex:
     """Answers about what would happen on another machine.
 
@@ -214,8 +224,10 @@ class WhatIfIndex:
         find = partial(self._changed, known, spec, parsed)
         machine, weight = computed_beside(find, progress, 0.7)
         one = _alone(weight)
-        kept = known.batches.walk(one, stage(progress, 0.7, 0.8))
-        times = self._as_channels_serve(known, kept, one, stage(progress, 0.8, 0.85))
+        kept = known.batches.walk(one, stage(progress, 0.7, 0.8))[:, 0]
+        part = stage(progress, 0.8, 0.85)
+        order = self._order(known, kept, weight, part)
+        times = self._as_channels_serve(known, order, one, part)
         launches = self._launches(known, times[:, 0])
         end = float(self._ends(known, times)[0])
         is_same = end == self._trace.end_ns and all(
@@ -226,7 +238,7 @@ class WhatIfIndex:
             why = _NEVER_ENDED
         if not why:
             rest = stage(progress, 0.85, 1.0)
-            why = self._order_changes(known, kept[:, 0], one, machine, rest)
+            why = self._order_changes(known, order, one, machine, rest)
         return Prediction(
             changed=tuple(changes),
             end_ns=self._trace.end_ns,
@@ -453,32 +465,37 @@ class WhatIfIndex:
         ends = times[place[moments.launch_end(numbers)]]
         return np.asarray(ends - starts)
 
+    def _order(
+        self, known: _Known, times: Floats, weight: Floats, progress: Progress
+    ) -> _Order:
+        """What a walk of one scenario has found."""
+        find = partial(known.queues.overtaken, times, weight)
+        return _Order(times, computed_beside(find, progress, 0.0))
+
     def _as_channels_serve(
-        self, known: _Known, times: Floats, scenario: Scenarios, progress: Progress
+        self, known: _Known, order: _Order, scenario: Scenarios, progress: Progress
     ) -> Floats:
-        """Times of a walk of one scenario, in which nobody waits for a channel of a TCM
-        behind another that asks for it later.
+        """Times by place, and of one scenario, in which nobody waits for a channel of a
+        TCM behind another that asks for it later.
         """
-        find = partial(
-            known.queues.overtaken_at_channels, times[:, 0], scenario.weight[:, 0]
-        )
-        overtaken = computed_beside(find, progress, 0.0)
-        if not len(overtaken):
-            return times
-        return known.batches.walk(scenario, progress, overtaken)
+        at_channels = order.overtaken[known.graph.is_channel[order.overtaken]]
+        if not len(at_channels):
+            return order.times[:, None]
+        return known.batches.walk(scenario, progress, at_channels)
 
     def _order_changes(
         self,
         known: _Known,
-        times: Floats,
+        order: _Order,
         scenario: Scenarios,
         machine: Machine,
         progress: Progress,
     ) -> str:
         """Why the order in which was served makes times unsure; "" if it does not."""
+        times, overtaken = order
         weight = scenario.weight[:, 0]
-        overtaken, why = computed_beside(
-            lambda: self._contended(known, times, weight, machine), progress, 0.1
+        why = computed_beside(
+            lambda: self._contended(known, order, weight, machine), progress, 0.1
         )
         if why or not len(overtaken):
             return why
@@ -492,48 +509,46 @@ class WhatIfIndex:
         return f"{_OTHER_TURNS}; waits worth {most:.1%} of a launch depend on it"
 
     def _contended(
-        self, known: _Known, times: Floats, weight: Floats, machine: Machine
-    ) -> tuple[Array, str]:
-        """Who would wait for another that comes later (edges of the graph), and why
-        servers make times unsure without a further walk; "" if they do not.
-        """
+        self, known: _Known, order: _Order, weight: Floats, machine: Machine
+    ) -> str:
+        """Why servers make times unsure without a further walk; "" if they do not."""
         queues = known.queues
-        overtaken = queues.overtaken(times, weight)
+        times, overtaken = order
         by_node = times[known.batches.place]
         slower = _slower(known, machine)
         if slower > MOST_SLOWER:
-            return overtaken, _SLOWER.format(times=slower, most=MOST_SLOWER)
+            return _SLOWER.format(times=slower, most=MOST_SLOWER)
         if _has_other_moves(known, machine):
             off = self._moves_alone(known).off(machine)
             if off > ALONE_SHARE:
-                return overtaken, _OTHER_ROWS.format(share=off)
+                return _OTHER_ROWS.format(share=off)
         if np.array_equal(by_node, known.graph.times):
-            return overtaken, ""
+            return ""
         if known.has_credits:
-            return overtaken, _CREDITS
+            return _CREDITS
         if known.doubt:
-            return overtaken, known.doubt
+            return known.doubt
         spans = self._spans(known, times)
         span = float(spans.mean()) if len(spans) else self._trace.end_ns
         turns = weight[known.graph.weight[overtaken]]
         if turns.max(initial=0.0) > LEAST_SHARE * span:
-            return overtaken, _OTHER_TURNS
+            return _OTHER_TURNS
         _, taken_ns = known.engines.overtaken(times, weight)
         if taken_ns > LEAST_SHARE * span:
-            return overtaken, _ENGINES
+            return _ENGINES
         if known.holds.held(times, machine) > LEAST_SHARE * span:
-            return overtaken, _HELD
+            return _HELD
         row_ns = known.machine.dram.row
         if queues.met_otherwise(times, weight, row_ns) > LEAST_SHARE * span:
-            return overtaken, _MET_OTHERWISE
+            return _MET_OTHERWISE
         turn_ns = known.machine.dram.turn
         if queues.turned_otherwise(times, weight, turn_ns) > LEAST_SHARE * span:
-            return overtaken, _TURNED_OTHERWISE
+            return _TURNED_OTHERWISE
         nodes = len(self._trace.node_ids)
         asked_ns = crowding(known.graph, nodes, known.machine, machine, by_node)
         if asked_ns > CROWDED_SHARE * span:
-            return overtaken, _CROWDED
-        return overtaken, ""
+            return _CROWDED
+        return ""
 
     def _moves_alone(self, known: _Known) -> MovesAlone:
         if self._alone is None:
@@ -602,20 +617,13 @@ class WhatIfIndex:
         ends = computed_beside(lambda: self._ends(known, times), progress, 0.7)
         for number, scenario in enumerate(some):
             rest = stage(progress, 0.7 + 0.3 * number / len(some), 1.0)
-            end = float(ends[number])
-            alone = _alone(scenario.weight)
-            mine = times[:, number : number + 1]
-            if not scenario.is_line:
-                served = self._as_channels_serve(known, mine, alone, rest)
-                end = float(self._ends(known, served)[0])
+            if scenario.is_line:
+                end = float(ends[number])
+                why = _NO_PROOF
+            else:
+                end, why = self._of_field(known, scenario, times[:, number], rest)
             if self._trace.end_ns - end < _LEAST_NS:
                 continue
-            why = _NO_PROOF
-            if not scenario.is_line and known.has_no_end:
-                why = _NEVER_ENDED
-            elif not scenario.is_line:
-                machine = scenario.machine
-                why = self._order_changes(known, mine[:, 0], alone, machine, rest)
             yield Gain(
                 what=scenario.what,
                 kind="line" if scenario.is_line else "field",
@@ -626,6 +634,23 @@ class WhatIfIndex:
                 sure=not why,
                 why=why,
             )
+
+    def _of_field(
+        self, known: _Known, scenario: _Scenario, times: Floats, progress: Progress
+    ) -> tuple[float, str]:
+        """When the run ends with a field changed, and why that is unsure; "" if it is
+        sure, or gains nothing.
+        """
+        alone = _alone(scenario.weight)
+        order = self._order(known, times, scenario.weight, progress)
+        served = self._as_channels_serve(known, order, alone, progress)
+        end = float(self._ends(known, served)[0])
+        if self._trace.end_ns - end < _LEAST_NS:
+            return end, ""
+        if known.has_no_end:
+            return end, _NEVER_ENDED
+        machine = scenario.machine
+        return end, self._order_changes(known, order, alone, machine, progress)
 
 
 _NO_PROOF = "no re-run can make one line of a kernel faster"
