@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from kernbench.common.arrays import Array
-from kernbench.common.progress import MANY, Progress
+from kernbench.common.progress import MANY, Progress, computed_beside
+
+T = TypeVar("T")
 
 
 def read_only(*arrays: Array | None) -> None:
@@ -30,3 +35,15 @@ class Pace:
             self._left = 16 * MANY
             self._progress(done)
         self._left -= count + MANY // 4
+
+    def turn(self, count: int, compute: Callable[[], T], done: float) -> T:
+        """The result of a turn on ``count`` numbers, computed beside if those are many.
+
+        Whatever takes or makes an array of them belongs into ``compute``: of millions
+        even the system's pages for it take some ms.
+        """
+        if count > MANY:
+            self._left = 0
+            return computed_beside(compute, self._progress, done)
+        self.step(count, done)
+        return compute()

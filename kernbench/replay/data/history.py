@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
@@ -387,24 +387,30 @@ class History:
         found = list[LastWriter]()
         free = np.ones(len(at), np.bool_)
         left = len(at)
+
+        def take(i: int) -> Ints:
+            """What write i has of the bytes that no later one has."""
+            part = slice(lows[i], highs[i])
+            mine = free[part]
+            rows_of_write = touched.rows_of(int(rows[i]))
+            if not rows_of_write.is_one:
+                mine = mine & is_in_rows(rows_of_write, at[part])
+            taken = at[part][mine]
+            free[part] &= ~mine
+            return taken
+
         pace = Pace(progress)
         for i in np.flatnonzero(lows < highs)[::-1].tolist():
-            pace.step(int(highs[i] - lows[i]), 1 - left / len(at))
-            part = slice(lows[i], highs[i])
-            rows_of_write = touched.rows_of(int(rows[i]))
-            mine = free[part]
-            if not rows_of_write.is_one:
-                done = 1 - left / len(at)
-                mine = mine & is_in_rows(rows_of_write, at[part], progress, done)
-            new = int(np.count_nonzero(mine))
-            if not new:
+            count = int(highs[i] - lows[i])
+            taken = pace.turn(count, partial(take, i), 1 - left / len(at))
+            if not len(taken):
                 continue
-            found.append(LastWriter(int(touched.row[rows[i]]), at[part][mine]))
-            free[part] &= ~mine
-            left -= new
+            found.append(LastWriter(int(touched.row[rows[i]]), taken))
+            left -= len(taken)
             if not left:
                 return found
-        return [*found, LastWriter(-1, at[free])]
+        nobodys = pace.turn(len(at), lambda: at[free], 1 - left / len(at))
+        return [*found, LastWriter(-1, nobodys)]
 
     def next_writer(
         self, space: str, at: Ints, op: int, progress: Progress = no_progress
@@ -420,12 +426,16 @@ class History:
             progress,
             0.0,
         )
+
+        def hits(i: int) -> bool:
+            written = touched.rows_of(int(rows[i]))
+            if written.is_one:
+                return True
+            return bool(is_in_rows(written, at[lows[i] : highs[i]]).any())
+
         pace = Pace(progress)
         for i in np.flatnonzero(lows < highs).tolist():
-            pace.step(int(highs[i] - lows[i]), 0.0)
-            written = touched.rows_of(int(rows[i]))
-            some = at[lows[i] : highs[i]]
-            if written.is_one or is_in_rows(written, some, progress, 0.0).any():
+            if pace.turn(int(highs[i] - lows[i]), partial(hits, i), 0.0):
                 return int(touched.row[rows[i]])
         return None
 
@@ -732,13 +742,9 @@ class MemoryAt(MemoryStore):
         return found
 
 
-def is_in_rows(rows: Rows, addresses: Ints, progress: Progress, done: float) -> Bools:
+def is_in_rows(rows: Rows, addresses: Ints) -> Bools:
     """Which addresses are those of bytes of rows: of a million it takes some 15 ms."""
-
-    def find() -> Bools:
-        return np.asarray(rows.offsets(addresses) >= 0)
-
-    return beside_if_many(len(addresses), find, progress, done)
+    return np.asarray(rows.offsets(addresses) >= 0)
 
 
 def bytes_within(rows: Rows, low: int, high: int) -> tuple[Ints, Ints]:

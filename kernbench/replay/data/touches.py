@@ -113,18 +113,22 @@ class TouchIndex:
             0.0,
         )
         holds = np.ones(len(wanted), np.bool_)  # what it held at op ``op``
-        reads = list[int]()
-        pace = Pace(progress)
-        for i in np.flatnonzero(lows < highs).tolist():
-            done = i / len(lows)
-            pace.step(int(highs[i] - lows[i]), done)
+
+        def takes(i: int) -> bool:
+            """Whether access i reads some of that; if it writes, that is gone."""
             part = slice(lows[i], highs[i])
             mine = np.ones(highs[i] - lows[i], np.bool_)
             if near.is_in_rows(i):
-                mine = is_in_rows(near.rows_of(i), wanted[part], progress, done)
+                mine = is_in_rows(near.rows_of(i), wanted[part])
             if near.mode[i]:
                 holds[part] &= ~mine
-            elif (holds[part] & mine).any():
+                return False
+            return bool((holds[part] & mine).any())
+
+        reads = list[int]()
+        pace = Pace(progress)
+        for i in np.flatnonzero(lows < highs).tolist():
+            if pace.turn(int(highs[i] - lows[i]), partial(takes, i), i / len(lows)):
                 reads.append(i)
             if len(reads) == _MOST_READS or not holds.any():
                 break
