@@ -21,7 +21,8 @@ import numpy as np
 from kernbench.common.arrays import Array, Bools, Floats
 from kernbench.common.exact_time import SAME_NS
 from kernbench.common.messages import WAIT_REASONS
-from kernbench.replay.whatif.graph import Graph, Served
+from kernbench.replay.whatif.edges import Served
+from kernbench.replay.whatif.graph import Graph
 from kernbench.replay.whatif.machine import Machine
 from kernbench.replay.whatif.walk import Late
 from kernbench.trace import Trace

@@ -43,6 +43,7 @@ from kernbench.replay.whatif.certainty import (
     crowding,
     waits_for_credit,
 )
+from kernbench.replay.whatif.edges import MOST_SLOWER
 from kernbench.replay.whatif.fields import (
     Change,
     all_fields,
@@ -50,7 +51,7 @@ from kernbench.replay.whatif.fields import (
     value_of,
     with_changes,
 )
-from kernbench.replay.whatif.graph import MOST_SLOWER, Graph, build_graph
+from kernbench.replay.whatif.graph import Graph, build_graph
 from kernbench.replay.whatif.holds import Holds
 from kernbench.replay.whatif.links import ChangedLinks, LinkTimes, recorded_links
 from kernbench.replay.whatif.machine import Machine, Ways, ways_of

@@ -39,7 +39,8 @@ from kernbench.replay.whatif.deliveries import (
     known_of,
     turns_of,
 )
-from kernbench.replay.whatif.graph import Graph, Served
+from kernbench.replay.whatif.edges import Served
+from kernbench.replay.whatif.graph import Graph
 from kernbench.replay.whatif.machine import Machine
 from kernbench.replay.whatif.walk import Late
 from kernbench.trace import Trace
