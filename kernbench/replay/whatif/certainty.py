@@ -271,7 +271,7 @@ def crowding(
     """By how much more is asked of a server than it can do, ns, of the one with most.
 
     ``times`` are by node on the machine ``now``. Servers from ``links_from`` on are
-    links.
+    links, and ports of SRAMs.
     """
     read = was.spec.pe.tcm.read_bw_gbs / now.spec.pe.tcm.read_bw_gbs
     written = was.spec.pe.tcm.write_bw_gbs / now.spec.pe.tcm.write_bw_gbs
@@ -295,13 +295,13 @@ def _crowding_at_channels(
 
 
 def _served_on(served: Served, links_from: int, was: Machine, now: Machine) -> Served:
-    """Who was served by links and controllers, with what each takes on a changed
-    machine. Links are in the order of ``Trace.edges``.
+    """Who was served by links, ports and controllers, with what each takes on a changed
+    machine. Links are in the order of ``Trace.edges``, ports of SRAMs behind them.
     """
     takes = served.takes.copy()
     is_link = served.server >= links_from
     edge = served.server[is_link] - links_from
-    takes[is_link] *= was.links.speed[edge] / now.links.speed[edge]
+    takes[is_link] *= was.speed_of(edge) / now.speed_of(edge)
     byte_ns = [one.dram.access / one.spec.cube.hbm.access_bytes for one in (was, now)]
     takes[~is_link] *= byte_ns[1] / byte_ns[0]
     return served._replace(takes=takes)

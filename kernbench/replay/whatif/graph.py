@@ -41,7 +41,7 @@ from kernbench.replay.whatif.edges import (
 )
 from kernbench.replay.whatif.launch_ways import launch_ways
 from kernbench.replay.whatif.machine import Machine
-from kernbench.replay.whatif.move_edges import MoveEdges
+from kernbench.replay.whatif.move_edges import MoveEdges, NodesOfMoves
 from kernbench.replay.whatif.moves import Moves, moves_of
 from kernbench.replay.whatif.services import Services, services_of
 from kernbench.replay.whatif.weights import Weights
@@ -85,9 +85,9 @@ class Graph:
     engine before the first one does. ``lanes`` are ops at their engines,
     ``host_begins`` the starts of launches and of ops of the host, which come as soon as
     what it awaits. ``issued_after`` is by call the node at which the kernel could issue
-    it (-1: none), ``moves`` is what ops move over links, ``program_order`` what kernels
-    have issued. ``held_by_none`` says that an op was held in program order, and behind
-    which is not found.
+    it (-1: none), ``moves`` is what ops move over links, with the ``nodes_of_moves``,
+    and ``program_order`` what kernels have issued. ``held_by_none`` says that an op was
+    held in program order, and behind which is not found.
 
     A ``weight`` of -1 - i is that of tile i in the array, whose end has one edge, from
     its start. It takes the class ``streams[i]`` if it starts as soon as node
@@ -119,6 +119,7 @@ class Graph:
     lanes: Lanes
     host_begins: Ints
     moves: Moves
+    nodes_of_moves: NodesOfMoves
     issued_after: Ints
     program_order: ProgramOrder
     held_by_none: bool
@@ -193,11 +194,12 @@ class _Builder:
         moves = moves_of(trace, self._machine.ways, stage(progress, 0.5, 0.6))
         of_moves = MoveEdges(self._found)
         moves = computed_beside(partial(of_moves.add, moves), progress, 0.6)
-        return computed_beside(partial(self._sorted, moves), progress, 0.9)
+        finish = partial(self._sorted, moves, of_moves.nodes_of)
+        return computed_beside(finish, progress, 0.9)
 
     # -- nodes and edges --
 
-    def _sorted(self, moves: Moves) -> Graph:
+    def _sorted(self, moves: Moves, nodes_of_moves: NodesOfMoves) -> Graph:
         """The graph of the edges that were found."""
         times = self._found.times()
         rank = np.empty(len(times), np.int64)
@@ -274,6 +276,7 @@ class _Builder:
             lanes=self._in_lanes,
             host_begins=self._host_begins,
             moves=moves,
+            nodes_of_moves=nodes_of_moves,
             issued_after=self._issued_after,
             program_order=self._program_order,
             held_by_none=self._held_by_none,

@@ -56,6 +56,7 @@ from kernbench.replay.whatif.holds import Holds
 from kernbench.replay.whatif.links import ChangedLinks, LinkTimes, recorded_links
 from kernbench.replay.whatif.machine import Machine, Ways, ways_of
 from kernbench.replay.whatif.slack import STEP_NS, Slack, slacks, tried_out, uses_up
+from kernbench.replay.whatif.streams import Streams
 from kernbench.replay.whatif.turns import Turns
 from kernbench.replay.whatif.walk import Batches, Late, Scenarios
 from kernbench.topology import recorded_spec
@@ -78,14 +79,12 @@ _MACHINES = 16
 """Of so many changed machines the links are kept."""
 
 _OTHER_ORDER = (
-    "links, controllers of HBM or channels of a TCM would serve others before it, "
-    "beside it, or at another distance from it"
+    "links or memories would serve others before it, beside it, or at another distance "
+    "from it"
 )
 
-_OTHER_TURNS = (
-    "links, controllers of HBM or channels of a TCM would serve in another order than "
-    "they did"
-)
+_OTHER_TURNS = "links or memories would serve in another order than they did"
+"""Memories are controllers of HBM, ports of SRAMs, and channels of TCMs."""
 
 _ENGINES = "engines would serve in another order than they did"
 
@@ -100,10 +99,7 @@ _HELD = (
 
 _HELD_BY_NONE = "an op was held by an earlier one, and by which is not found"
 
-_CROWDED = (
-    "a link, a controller of HBM or a channel of a TCM would be asked for more at once "
-    "than it can do"
-)
+_CROWDED = "a link or a memory would be asked for more at once than it can do"
 
 _MET_OTHERWISE = (
     "transactions would meet otherwise at a controller of HBM, and may find other rows "
@@ -209,6 +205,7 @@ class WhatIfIndex:
         self._slack: Floats | None = None
         self._turns: Turns | None = None
         self._alone: MovesAlone | None = None
+        self._streams: Streams | None = None
         self._built: dict[_Fields, LinkTimes | None] = {}
 
     def predict(
@@ -318,6 +315,8 @@ class WhatIfIndex:
             if known.has_credits or len(queues.overtaken(times, known.weight)):
                 return False
             if len(known.engines.overtaken(times, known.weight, late)[0]):
+                return False
+            if self._streams_of(known).meet_otherwise(late_by):
                 return False
             nodes = len(self._trace.node_ids)
             by_node = times[known.batches.place]
@@ -550,6 +549,11 @@ class WhatIfIndex:
         if asked_ns > CROWDED_SHARE * span:
             return _CROWDED
         return ""
+
+    def _streams_of(self, known: _Known) -> Streams:
+        if self._streams is None:
+            self._streams = Streams(self._trace, known.machine, known.graph)
+        return self._streams
 
     def _moves_alone(self, known: _Known) -> MovesAlone:
         if self._alone is None:

@@ -125,6 +125,17 @@ class Machine:
         edges = np.append(self.ways.hop_edges, -1)
         return np.asarray(self.links.speed[edges[self.ways.firsts[path] + hop]])
 
+    def number_of_port(self, node: Ints) -> Ints:
+        """The numbers of the ports of SRAMs, by node: they are behind all links."""
+        return node + len(self.links.speed)
+
+    def speed_of(self, server: Ints) -> Floats:
+        """The bytes a ns of links, and of the ports of SRAMs, by number."""
+        links = len(self.links.speed)
+        of_link = self.links.speed[np.minimum(server, links - 1)]
+        of_port = self.spec.cube.sram.to_router_bw_gbs
+        return np.where(server < links, of_link, of_port)
+
     @cached_property
     def dram(self) -> DramTimes:
         """The times of its HBM."""

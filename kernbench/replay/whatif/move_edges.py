@@ -6,6 +6,8 @@ controller of HBM passes it in the recorded order.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from kernbench.common.arrays import Array, Floats, Ints
@@ -15,14 +17,74 @@ from kernbench.replay.whatif.edges import AT_LINK, AT_MEMORY, BUSY_SHARE, Found,
 from kernbench.replay.whatif.machine import Ways
 from kernbench.replay.whatif.moves import Moves
 from kernbench.replay.whatif.servers import Ramp, Ramps, carried
-from kernbench.replay.whatif.weights import IN_CLOSED_ROW, IN_OPEN_ROW, Weights
+from kernbench.replay.whatif.weights import (
+    IN_CLOSED_ROW,
+    IN_OPEN_ROW,
+    IN_SRAM,
+    IN_TCM,
+    Weights,
+)
 
 _NONE = -1
 _IN_MEMORY = WAIT_REASONS.index("hbm_channel")
 
 
+class Arrived(NamedTuple):
+    """Moves, by number, of which the last burst has a node at a link after the first:
+    the last such node, and the hop of it.
+    """
+
+    move: Ints
+    node: Ints
+    hop: Ints
+
+
+class AtPort(NamedTuple):
+    """By read from an SRAM the nodes at which its first and last burst have the port,
+    which are one if there is one burst.
+    """
+
+    first: Ints
+    last: Ints
+
+
+class NodesOfMoves(NamedTuple):
+    """Which nodes say when the bursts of moves come.
+
+    ``first`` is by move that of its first burst on the first link. ``at_hop`` is by hop
+    (``hops_of``) the one before which its last burst is there: on that link, or the
+    nearest of those that it has passed.
+    """
+
+    first: Ints
+    at_hop: Ints
+
+
+class HopsOfMoves(NamedTuple):
+    """The links of the paths of moves, in their order, one after the other: the move
+    and the hop of each, and the link, a row of ``Trace.edges``.
+    """
+
+    move: Ints
+    hop: Ints
+    edge: Ints
+
+
+def hops_of(moves: Moves, ways: Ways) -> HopsOfMoves:
+    """The hops of moves; links that a damaged trace has lost are left out."""
+    counts = ways.counts[moves.path]
+    move = np.repeat(np.arange(len(counts)), counts)
+    hop = np.arange(len(move)) - np.repeat(np.cumsum(counts) - counts, counts)
+    edge = ways.hop_edges[ways.firsts[moves.path[move]] + hop]
+    known = edge >= 0
+    return HopsOfMoves(move[known], hop[known], edge[known])
+
+
 class MoveEdges:
-    """Adds the nodes and the edges of moves to what was found."""
+    """Adds the nodes and the edges of moves to what was found.
+
+    ``nodes_of`` says which nodes these are, once they were added.
+    """
 
     def __init__(self, found: Found) -> None:
         self._found = found
@@ -38,31 +100,49 @@ class MoveEdges:
         Returns the moves, of those in HBM with whether they found their row open.
         """
         moves = self._with_rows(moves)
+        in_sram = moves.memory == IN_SRAM
+        reads = np.flatnonzero(in_sram & moves.is_read)
+        at_port = self._ports_of_reads(moves.take(reads))
         last = self._found.nodes(moves.last, moves.op)
         first = last.copy()
         several = np.flatnonzero(moves.several)
         first[several] = self._found.nodes(moves.first[several], moves.op[several])
-        begins = self._begins(moves)
+        begun = first.copy()
+        begun[reads] = at_port.first
+        at_last = last.copy()
+        at_last[reads] = at_port.last
+        access = self._table.of(weights.in_sram)
+        for had, left in ((begun, first), (at_last, last)):
+            self._found.add(had[reads], left[reads], access, is_certain=True)
         start = self._moments.op_start(moves.op)
-        self._found.add(start, first, begins, is_certain=True)
+        self._found.add(start, begun, self._begins(moves), is_certain=True)
         some = moves.take(several)
         follow = self._table.of(
             weights.bursts_follow, some.path, some.before_last, some.by, some.memory
         )
-        self._found.add(first[several], last[several], follow, is_certain=True)
+        self._found.add(begun[several], at_last[several], follow, is_certain=True)
         zeros = np.zeros(len(last), np.int64)
         self._lands(moves, last, zeros, moves.last_bytes, is_certain=True)
         self._lands(some, first[several], np.zeros(len(some.op), np.int64), some.nbytes)
         self._controllers(moves, first, last)
-        self._links(moves, first, last)
+        arrived = self._links(moves, first, last)
+        here = moves.take(arrived.move)
+        self._lands(here, arrived.node, arrived.hop, here.last_bytes)
+        writes = np.flatnonzero(in_sram & ~moves.is_read)
+        if len(writes):
+            of_writes = self._ports_of_writes(moves, writes, last, arrived)
+            self._ports(moves.take(reads), at_port, moves.take(writes), of_writes)
         return moves
 
     def _begins(self, moves: Moves) -> Ints:
-        """The class of what passes until the first burst leaves."""
+        """The class of what passes until the first burst leaves, or has the port of the
+        SRAM that it is read from.
+        """
         found = np.empty(len(moves.op), np.int64)
         read = moves.is_read
+        memory = np.where(moves.memory == IN_SRAM, IN_TCM, moves.memory)
         found[read] = self._table.of(
-            weights.read_begins, moves.request[read], moves.by[read], moves.memory[read]
+            weights.read_begins, moves.request[read], moves.by[read], memory[read]
         )
         found[~read] = self._table.of(weights.write_begins, moves.by[~read])
         return found
@@ -114,10 +194,7 @@ class MoveEdges:
         )
         tail = self._table_ns(table, weights.lands, moves, hop, moves.last_bytes)
         # Waits for links on the way are none of the memory's: from the last link on.
-        hops = self._ways.counts[moves.path]
-        at_last_link = self._trace.transfers.start[moves.last_starts + hops - 1]
-        at_memory = at_last_link + self._machine.way(moves.path, hops - 1)
-        at_memory = np.maximum(at_memory, begun)
+        at_memory = np.maximum(self._at_memory(moves, moves.last_starts), begun)
         read_ns = moves.first - begun
         ends = self._trace.op_columns.t_end[moves.op]
         write_ns = ends - at_memory - (tail - arrives)
@@ -205,17 +282,9 @@ class MoveEdges:
         )
         self._found.add(nodes[pair], nodes[pair + 1], weight, kind=AT_MEMORY)
 
-    def _links(self, moves: Moves, first: Ints, last: Ints) -> None:
+    def _links(self, moves: Moves, first: Ints, last: Ints) -> Arrived:
         """Transactions pass a link that they shared one behind the other."""
-        ways = self._ways
-        counts = ways.counts[moves.path]
-        move = np.repeat(np.arange(len(counts)), counts)
-        hop = np.arange(len(move)) - np.repeat(np.cumsum(counts) - counts, counts)
-        edge = ways.hop_edges[ways.firsts[moves.path[move]] + hop]
-        known = edge >= 0  # a damaged trace may have lost its links
-        move = move[known]
-        hop = hop[known]
-        edge = edge[known]
+        move, hop, edge = hops_of(moves, self._ways)
         starts = self._trace.transfers.start
         since = starts[moves.starts[move] + hop]
         at = starts[moves.last_starts[move] + hop]
@@ -243,6 +312,7 @@ class MoveEdges:
         node[on_first] = last[move[on_first]]
         later = np.flatnonzero(used & (hop > 0))
         node[later] = self._found.nodes(at[later], here.op[later])
+        self.nodes_of = NodesOfMoves(first, _passed(move, last, node))
         some = order[used[order]]
         takes = here.last_bytes[some] / speed[some]
         server = len(self._trace.node_ids) + edge[some]
@@ -253,7 +323,7 @@ class MoveEdges:
             self._table.of(weights.on_link, edge[after], given),
             kind=AT_LINK,
         )
-        self._passes(moves, first, last, move[later], hop[later], node[later])
+        return self._passes(moves, first, last, move[later], hop[later], node[later])
 
     def _passes(
         self,
@@ -263,10 +333,10 @@ class MoveEdges:
         move: Ints,
         hop: Ints,
         node: Ints,
-    ) -> None:
+    ) -> Arrived:
         """What comes to a shared link, and what follows behind it."""
         if not len(move):
-            return
+            return Arrived(move, node, hop)
         follows = np.append(False, np.diff(move) == 0)
         since = np.where(follows, np.append(0, hop[:-1]), 0)
         cause = np.where(follows, np.append(_NONE, node[:-1]), last[move])
@@ -284,9 +354,102 @@ class MoveEdges:
         )
         self._found.add(first[move[some]], node[some], way)
         is_last = np.append(np.diff(move) != 0, True)
-        end = move[is_last]
-        here = moves.take(end)
-        self._lands(here, node[is_last], hop[is_last], here.last_bytes)
+        return Arrived(move[is_last], node[is_last], hop[is_last])
+
+    # -- at the ports of SRAMs --
+
+    def _ports_of_reads(self, moves: Moves) -> AtPort:
+        """When the bursts of reads have the port of their SRAM, as nodes."""
+        access = weights.in_sram(self._machine)[0]
+        last = self._found.nodes(moves.last - access, moves.op)
+        first = last.copy()
+        several = np.flatnonzero(moves.several)
+        first_at = moves.first[several] - access
+        first[several] = self._found.nodes(first_at, moves.op[several])
+        return AtPort(first, last)
+
+    def _ports_of_writes(
+        self, moves: Moves, writes: Ints, last: Ints, arrived: Arrived
+    ) -> Ints:
+        """When the last burst of each write has the port of its SRAM, as nodes."""
+        some = moves.take(writes)
+        came = self._at_memory(some, some.last_starts)
+        kept = self._table.of(weights.is_in_sram, some.path, some.last_bytes, some.by)
+        kept_ns = self._table.on(self._machine)[kept]
+        ended = self._trace.op_columns.t_end[some.op]
+        node = self._found.nodes(np.maximum(ended - kept_ns, came), some.op)
+        hop = np.zeros(len(writes), np.int64)
+        way = self._table.of(weights.arrives, some.path, hop)
+        self._found.add(last[writes], node, way, is_certain=True)
+        self._found.add(node, some.op, kept, is_certain=True)
+        at = np.full(len(moves.op), _NONE)
+        at[writes] = node
+        passed = np.flatnonzero(at[arrived.move] >= 0)
+        move = arrived.move[passed]
+        way = self._table.of(weights.arrives, moves.path[move], arrived.hop[passed])
+        self._found.add(arrived.node[passed], at[move], way)
+        return node
+
+    def _at_memory(self, moves: Moves, starts: Ints) -> Floats:
+        """When bursts of writes come to their memory; ``starts`` are theirs on the
+        first link, in ``Trace.transfers.start``.
+        """
+        hop = self._ways.counts[moves.path] - 1
+        on_last_link = self._trace.transfers.start[starts + hop]
+        return on_last_link + self._machine.way(moves.path, hop)
+
+    def _ports(
+        self, reads: Moves, of_reads: AtPort, writes: Moves, of_writes: Ints
+    ) -> None:
+        """Bursts have the port of an SRAM one behind the other, to read or to write."""
+        machine = self._machine
+        byte_ns = 1.0 / machine.spec.cube.sram.to_router_bw_gbs
+        times = self._found.times()
+        written = times[of_writes]
+        write_began = np.minimum(self._at_memory(writes, writes.starts), written)
+        work = Ramps.joined(
+            *_served(
+                reads.node,
+                reads,
+                times[of_reads.first],
+                times[of_reads.last],
+                1.0,
+                byte_ns,
+            ),
+            *_served(writes.node, writes, write_began, written, 1.0, byte_ns),
+        )
+        several = np.flatnonzero(reads.several)
+        node = np.concatenate([of_writes, of_reads.last, of_reads.first[several]])
+        port = np.concatenate([writes.node, reads.node, reads.node[several]])
+        nbytes = np.concatenate(
+            [writes.last_bytes, reads.last_bytes, reads.first_bytes[several]]
+        )
+        order = np.lexsort((times[node], port))
+        node = node[order]
+        port = port[order]
+        server = len(self._trace.node_ids) + machine.number_of_port(port)
+        self._found.served.append(Served(server, node, nbytes[order] * byte_ns))
+        pair = np.flatnonzero(np.diff(port) == 0)
+        since = times[node[pair]]
+        until = times[node[pair + 1]]
+        given = work.given(port[pair], since, until)
+        given = carried(port[pair], given, (until - since) / byte_ns)
+        shared = given * byte_ns > BUSY_SHARE * (until - since)
+        pair = pair[shared]
+        given = np.floor(given[shared]).astype(np.int64)
+        passes = self._table.of(weights.through_port, given)
+        self._found.add(node[pair], node[pair + 1], passes, kind=AT_LINK)
+
+
+def _passed(move: Ints, last: Ints, node: Ints) -> Ints:
+    """By hop the latest node that the last burst of its move has come to.
+
+    ``node`` is that of the hop itself (-1: it has none), ``last`` is by move.
+    """
+    begins = np.append(True, np.diff(move) != 0)[: len(move)]
+    node = np.where(begins & (node < 0), last[move], node)
+    at = np.where(node >= 0, np.arange(len(node)), 0)
+    return np.asarray(node[np.maximum.accumulate(at)])
 
 
 def _served(

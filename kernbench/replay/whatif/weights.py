@@ -314,6 +314,28 @@ def is_written(
     return lands(machine, path, hop, nbytes, by, memory) + access
 
 
+def arrives(machine: Machine, path: Ints, hop: Ints) -> Floats:
+    """From the start on the link of a hop until a header is at the end of the path."""
+    return machine.way(path, hop)
+
+
+def in_sram(machine: Machine) -> Floats:
+    """From when a burst has the port of an SRAM until its first byte leaves."""
+    return np.array([exact_ns(machine.spec.cube.sram.access_ns)])
+
+
+def is_in_sram(machine: Machine, path: Ints, nbytes: Ints, by: Ints) -> Floats:
+    """From when the last burst of a write has the port until all bytes are there."""
+    memory = np.full(len(path), IN_SRAM)
+    at_end = machine.ways.counts[path]
+    return is_written(machine, path, at_end, nbytes, by, memory)
+
+
+def through_port(machine: Machine, nbytes: Ints) -> Floats:
+    """Bytes pass the port of an SRAM that is not idle in between."""
+    return message_ns(nbytes, machine.spec.cube.sram.to_router_bw_gbs)
+
+
 def on_link(machine: Machine, edge: Ints, nbytes: Ints) -> Floats:
     """Bytes pass a link that is not idle in between."""
     return message_ns(nbytes, machine.links.speed[edge])

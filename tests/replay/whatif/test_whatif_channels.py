@@ -79,7 +79,7 @@ def test_who_waits_for_a_channel_is_predicted(bench, path, bytes_per_ns, tmp_pat
 def test_it_is_not_sure_where_others_come_first(bench, path, field, value, tmp_path):
     told, end_ns = told_and_run(bench, path, field, value, tmp_path)
     assert not told.sure
-    assert "channels of a TCM would serve in another order" in told.why
+    assert "memories would serve in another order" in told.why
     assert told.predicted_ns == pytest.approx(end_ns, rel=0.06)
 
 

@@ -186,8 +186,7 @@ def test_what_another_order_changes_is_told_without_a_direction(recorded, monkey
     answer = known.predict(("pe.cpu.issue_cycles=4",))
     assert not answer.sure
     assert re.fullmatch(
-        "links, controllers of HBM or channels of a TCM would serve in another order "
-        "than they did; "
+        "links or memories would serve in another order than they did; "
         r"waits worth \d+\.\d% of a launch depend on it",
         answer.why,
     )
