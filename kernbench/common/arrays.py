@@ -36,10 +36,14 @@ def distinct(values: Ints) -> Ints:
     if not len(values):
         return values
     ascending = np.sort(values)
-    is_new = np.empty(len(ascending), np.bool_)
-    is_new[0] = True
-    np.not_equal(ascending[1:], ascending[:-1], out=is_new[1:])
-    return ascending[is_new]
+    return ascending[runs_begin(ascending)]
+
+
+def runs_begin(values: Array) -> Bools:
+    """Which items are the first of a run of equal ones."""
+    begins = np.ones(len(values), np.bool_)
+    np.not_equal(values[1:], values[:-1], out=begins[1:])
+    return begins
 
 
 def places_in_runs(is_first: Bools) -> Ints:

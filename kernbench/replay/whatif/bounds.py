@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Floats, Ints
+from kernbench.common.arrays import Floats, Ints, runs_begin
 from kernbench.common.progress import Progress, computed_beside
 from kernbench.replay.whatif.graph import Graph
 
@@ -95,7 +95,7 @@ def _edges_back(graph: Graph, weight: Floats, progress: Progress) -> list[int]:
 
 def _edges_into(graph: Graph) -> tuple[Ints, Ints]:
     """By node the number of its run of edges, -1: none; and the bounds of all runs."""
-    is_first = np.diff(graph.effect, prepend=-1) != 0
+    is_first = runs_begin(graph.effect)
     bounds = np.append(np.flatnonzero(is_first), len(graph.effect))
     run_of_node = np.full(graph.nodes, -1, np.int64)
     run_of_node[graph.effect[bounds[:-1]]] = np.arange(len(bounds) - 1)

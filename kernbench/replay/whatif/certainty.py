@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Bools, Floats
+from kernbench.common.arrays import Array, Bools, Floats, runs_begin
 from kernbench.common.exact_time import SAME_NS
 from kernbench.common.messages import WAIT_REASONS
 from kernbench.replay.whatif.edges import Served
@@ -63,7 +63,7 @@ class Queues:
         served[graph.effect[queued]] = True
         own = np.flatnonzero(~queued & served[graph.effect])
         effect = graph.effect[own]
-        self._first = np.flatnonzero(np.diff(effect, prepend=-1))
+        self._first = np.flatnonzero(runs_begin(effect))
         self._own_cause = place[graph.cause[own]]
         self._own_class = np.maximum(graph.weight[own], 0)
         arrives = effect[self._first]
@@ -100,7 +100,8 @@ class Queues:
 
     def _arrivals(self, times: Floats, weight: Floats) -> Floats:
         """When each would be served if nobody were before it."""
-        came = times[self._own_cause] + weight[self._own_class]
+        came = times.take(self._own_cause)
+        came += weight.take(self._own_class)
         if len(self._first):
             came = np.maximum.reduceat(came, self._first)
         return np.concatenate([came, times[self._alone]])
@@ -111,10 +112,11 @@ class Queues:
         Those are edges of the graph. Who would not have to wait anyway is left out.
         """
         arrival = self._arrivals(times, weight)
-        of_behind = arrival[self._behind_at]
-        overtakes: Bools = of_behind < arrival[self._before_at] - SAME_NS
-        overtakes &= times[self._before] + weight[self._class] > of_behind + SAME_NS
-        return self.in_turn[overtakes]
+        of_behind = arrival.take(self._behind_at)
+        comes_first = of_behind < arrival.take(self._before_at) - SAME_NS
+        some = np.flatnonzero(comes_first)
+        until = times[self._before[some]] + weight[self._class[some]]
+        return self.in_turn[some[until > of_behind[some] + SAME_NS]]
 
     def _gaps(self, times: Floats, weight: Floats) -> Floats:
         """How much later than it could be served each comes to a controller of HBM."""
@@ -165,7 +167,7 @@ class Engines:
         is_own = ~graph.is_slot & in_lane[graph.effect]
         own = np.flatnonzero(is_own)
         effect = graph.effect[own]
-        self._first = np.flatnonzero(np.diff(effect, prepend=-1))
+        self._first = np.flatnonzero(runs_begin(effect))
         self._cause = place[graph.cause[own]]
         self._class = np.maximum(graph.weight[own], 0)
         at = np.full(graph.nodes, -1, np.int32)
@@ -197,7 +199,8 @@ class Engines:
 
     def _asked(self, times: Floats, weight: Floats) -> Floats:
         """When each op would start if its engine were free."""
-        came = times[self._cause] + weight[self._class]
+        came = times.take(self._cause)
+        came += weight.take(self._class)
         if len(self._first):
             came = np.maximum.reduceat(came, self._first)
         return np.asarray(came)

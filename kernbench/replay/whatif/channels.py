@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Bools, Floats, Ints
+from kernbench.common.arrays import Array, Bools, Floats, Ints, runs_begin
 from kernbench.trace import Trace
 
 _NONE = -1
@@ -105,7 +105,7 @@ def _in_turn(trace: Trace, row: Ints, pe: Ints, taken: Floats) -> Array:
 def _begins(pe: Ints, start: Floats, ns: Floats) -> Floats:
     """From when on each has its channel: as it starts, or behind the one before it."""
     begin = np.empty(len(start))
-    ends = np.append(np.flatnonzero(np.diff(pe, prepend=_NONE)), len(pe))
+    ends = np.append(np.flatnonzero(runs_begin(pe)), len(pe))
     for low, high in pairwise(ends):
         here = slice(low, high)
         # Had nobody to wait, each would begin when all before it have been served.

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Bools, Floats, Ints
+from kernbench.common.arrays import Array, Bools, Floats, Ints, runs_begin
 from kernbench.common.exact_time import SAME_NS
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
 from kernbench.common.progress import Progress, computed_beside, stage
@@ -245,7 +245,7 @@ class _Builder:
         kind_of_edge = kind_of_edge[order]
         is_memory = kind_of_edge == AT_MEMORY
         rest = np.full(len(times), np.inf)
-        first = np.flatnonzero(np.diff(effect, prepend=-1))
+        first = np.flatnonzero(runs_begin(effect))
         if len(first):
             rest[effect[first]] = np.minimum.reduceat(gap[order], first)
         roots = np.flatnonzero(np.isinf(rest))

@@ -225,7 +225,8 @@ class WhatIfIndex:
         kept = known.batches.walk(one, stage(progress, 0.7, 0.8))[:, 0]
         part = stage(progress, 0.8, 0.85)
         order = self._order(known, kept, weight, part)
-        times = self._as_channels_serve(known, order, one, part)
+        served = self._as_channels_serve(known, order, one, part)
+        times = kept[:, None] if served is None else served
         launches = self._launches(known, times[:, 0])
         end = float(self._ends(known, times)[0])
         is_same = end == self._trace.end_ns and all(
@@ -474,13 +475,13 @@ class WhatIfIndex:
 
     def _as_channels_serve(
         self, known: _Known, order: _Order, scenario: Scenarios, progress: Progress
-    ) -> Floats:
+    ) -> Floats | None:
         """Times by place, and of one scenario, in which nobody waits for a channel of a
-        TCM behind another that asks for it later.
+        TCM behind another that asks for it later; None if nobody does anyway.
         """
         at_channels = order.overtaken[known.graph.is_channel[order.overtaken]]
         if not len(at_channels):
-            return order.times[:, None]
+            return None
         return known.batches.walk(scenario, progress, at_channels)
 
     def _order_changes(
@@ -626,7 +627,10 @@ class WhatIfIndex:
                 end = float(ends[number])
                 why = _NO_PROOF
             else:
-                end, why = self._of_field(known, scenario, times[:, number], rest)
+                own = partial(np.ascontiguousarray, times[:, number])
+                alone = computed_beside(own, rest, 0.0)
+                end = float(ends[number])
+                end, why = self._of_field(known, scenario, alone, end, rest)
             if self._trace.end_ns - end < _LEAST_NS:
                 continue
             yield Gain(
@@ -641,15 +645,23 @@ class WhatIfIndex:
             )
 
     def _of_field(
-        self, known: _Known, scenario: _Scenario, times: Floats, progress: Progress
+        self,
+        known: _Known,
+        scenario: _Scenario,
+        times: Floats,
+        end: float,
+        progress: Progress,
     ) -> tuple[float, str]:
         """When the run ends with a field changed, and why that is unsure; "" if it is
         sure, or gains nothing.
+
+        ``times`` are those of a walk in the recorded order, which ends at ``end``.
         """
         alone = _alone(scenario.weight)
         order = self._order(known, times, scenario.weight, progress)
         served = self._as_channels_serve(known, order, alone, progress)
-        end = float(self._ends(known, served)[0])
+        if served is not None:
+            end = float(self._ends(known, served)[0])
         if self._trace.end_ns - end < _LEAST_NS:
             return end, ""
         if known.has_no_end:

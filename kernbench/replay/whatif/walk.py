@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Bools, Floats, Ints
+from kernbench.common.arrays import Array, Floats, Ints, runs_begin
 from kernbench.common.progress import (
     Cancelled,
     Progress,
@@ -45,9 +45,14 @@ _FEW_EDGES = 1 << 15
 
 _NOT_LAST = -1
 
-_TILE = 1
-_ROOT = 2
-"""Kinds of nodes: a tile in the array, one without causes; others are 0."""
+_LAYERS = 8
+"""So many edges of a node are in layers of their own. Few nodes have more."""
+
+_TILE = _LAYERS + 2
+_ROOT = _LAYERS + 3
+"""Kinds of nodes: a tile in the array, one without causes. Others are of a lower kind
+the more edges they have, up to one more than there are layers.
+"""
 
 
 def walk_plain(graph: Graph, weight: Floats, progress: Progress) -> Floats:
@@ -171,12 +176,16 @@ class _Few:
 class _Batch(NamedTuple):
     """Nodes whose causes are all in batches before: places ``nodes`` of the order.
 
-    ``edges`` are those into the plain ones, which come first, ``first`` says with which
-    of them each node's begin. ``tiles`` are tiles in the array, the last of the nodes.
+    Plain nodes come first, those with most edges before the others, then ``tiles`` in
+    the array, then what has no causes. ``edges`` are those into plain nodes: one of
+    each of them, then a second one of those that have two, and so on; ``layers`` says
+    how many nodes have one, two, ... What a node has beyond ``_LAYERS`` edges comes
+    behind all that, and ``first`` says with which edge that of each such node begins.
     """
 
     nodes: slice
     edges: slice
+    layers: tuple[int, ...]
     first: Array
     tiles: slice
 
@@ -197,72 +206,52 @@ class Batches:
             self._rest_by_node = graph.rest
 
     def _ordered(self, graph: Graph) -> list[_Batch]:
-        """All batches: of each its plain nodes, its tiles, and those without causes."""
+        """Put nodes and edges in their order, and find all batches."""
         is_tile = graph.weight < 0
-        kind = np.zeros(graph.nodes, np.int8)
-        kind[graph.effect[is_tile]] = _TILE
-        kind[graph.roots] = _ROOT
         by_time = np.argsort(graph.times, kind="stable").astype(np.int32)
         ends = _ends_of_batches(graph, by_time)
         sizes = np.diff(ends, prepend=0)
         batch = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+        counts = np.bincount(graph.effect, minlength=graph.nodes)
+        kind = (_TILE - 1 - np.minimum(counts, _TILE - 1)).astype(np.int8)
+        kind[graph.effect[is_tile]] = _TILE
+        kind[graph.roots] = _ROOT
         in_batch = batch * np.int32(_ROOT + 1) + kind[by_time]
         order = by_time[np.argsort(in_batch, kind="stable")]
         self.place[order] = np.arange(graph.nodes, dtype=np.int32)
         self._rest = graph.rest[order]
         self._roots = self.place[graph.roots]
         self._root_times = graph.times[graph.roots]
-        plain = self._edges(graph, is_tile)
+        self._put_tiles(graph, np.flatnonzero(is_tile))
 
-        begins = ends - sizes
-        has_edges = kind[order] == 0
-        node_counts = np.add.reduceat(has_edges, begins, dtype=np.int64)
-        tile_counts = np.add.reduceat(kind[order] == _TILE, begins, dtype=np.int64)
-        edge_ends = np.searchsorted(plain, ends)
-        is_first = np.diff(plain, prepend=-1) != 0
-        firsts = np.flatnonzero(is_first).astype(np.int64)
-        first_ends = np.cumsum(node_counts)
-        tile_ends = np.cumsum(tile_counts)
-        stops = begins + node_counts + tile_counts
-        bounds = (begins, stops, edge_ends, first_ends, tile_ends)
-        batches = []
-        edge = first = tile = 0
-        for begin, stop, edge_end, first_end, tile_end in zip(
-            *(bound.tolist() for bound in bounds), strict=True
-        ):
-            batches.append(
-                _Batch(
-                    slice(begin, stop),
-                    slice(edge, edge_end),
-                    firsts[first:first_end] - edge,
-                    slice(tile, tile_end),
-                )
-            )
-            edge, first, tile = edge_end, first_end, tile_end
-        return batches
+        kind = kind[order]
+        own = np.where(kind < _TILE, counts[order], 0)
+        layers = _Layers.of(own, batch, ends - sizes)
+        begins = np.flatnonzero(runs_begin(graph.effect)).astype(np.int32)
+        first = np.zeros(graph.nodes, np.int32)
+        first[graph.effect[begins]] = begins
+        self._put_edges(graph, layers.edges(own, first[order], batch))
+        tiles = np.add.reduceat(kind == _TILE, ends - sizes, dtype=np.int64)
+        return layers.batches(tiles)
 
-    def _edges(self, graph: Graph, is_tile: Bools) -> Array:
-        """Put the edges in the order of their effects; the places of the effects of the
-        plain ones.
-        """
+    def _put_edges(self, graph: Graph, edges: Array) -> None:
+        """Have plain edges lie in an order."""
+        self._at = np.full(len(graph.cause), -1, np.int32)
+        self._at[edges] = np.arange(len(edges), dtype=np.int32)
+        self._cause = self.place.take(graph.cause.take(edges))
+        self._class = graph.weight.take(edges)
+        self._line = graph.line.take(edges)
+
+    def _put_tiles(self, graph: Graph, tiles: Array) -> None:
+        """Put the edges of tiles in the order of their effects."""
         place = self.place
-        effect = place[graph.effect]
-        plain = np.flatnonzero(~is_tile)
-        plain = plain[np.argsort(effect[plain], kind="stable")]
-        self._at = np.empty(len(effect), np.int32)
-        self._at[plain] = np.arange(len(plain), dtype=np.int32)
-        self._cause = place[graph.cause[plain]]
-        self._class = graph.weight[plain]
-        self._line = graph.line[plain]
-        tiles = np.flatnonzero(is_tile)
-        tiles = tiles[np.argsort(effect[tiles], kind="stable")]
+        tiles = tiles[np.argsort(place[graph.effect[tiles]], kind="stable")]
         number = -1 - graph.weight[tiles]
         self._tile_cause = place[graph.cause[tiles]]
         self._tile_behind = place[graph.behind[number]]
         self._tile_cold = graph.cold[number]
         self._tile_streams = graph.streams[number]
         self._tile_line = graph.line[tiles]
-        return effect[plain]
 
     @property
     def nodes(self) -> int:
@@ -329,7 +318,7 @@ class Batches:
         if late is not None:
             of_node = of_node.copy()
             of_node[self.place[late.node]] += late.ns
-        times = np.full((self.nodes, count), -np.inf)
+        times = np.empty((self.nodes, count))
         times[self._roots] = (self._root_times + of_node[self._roots])[:, None]
         lines = None
         if (line >= 0).any():
@@ -341,15 +330,16 @@ class Batches:
             if done >= _AT_ONCE // count:
                 progress(batch.nodes.start / self.nodes)
                 done = 0
-            came = times[self._cause[batch.edges]]
-            took = weight[classes[batch.edges]]
-            if lines is not None:
-                took *= lines.factors(self._line[batch.edges])
-            came += took
-            plain = len(batch.first)
             begin = batch.nodes.start
-            if plain:
-                found = np.maximum.reduceat(came, batch.first, axis=0)
+            plain = 0
+            if batch.layers:
+                plain = batch.layers[0]
+                came = times.take(self._cause[batch.edges], 0)
+                took = weight.take(classes[batch.edges], 0)
+                if lines is not None:
+                    took *= lines.factors(self._line[batch.edges])
+                came += took
+                found = _latest(came, batch)
                 found += of_node[begin : begin + plain, None]
                 times[begin : begin + plain] = found
             if size > plain:
@@ -367,17 +357,122 @@ class Batches:
         return times
 
 
+def _latest(came: Floats, batch: _Batch) -> Floats:
+    """By plain node of a batch when the last of its causes lets it come.
+
+    ``came`` is by edge of the batch, and is not kept.
+    """
+    found = came[: batch.layers[0]]
+    low = len(found)
+    for count in batch.layers[1:]:
+        some = found[:count]
+        np.maximum(some, came[low : low + count], out=some)
+        low += count
+    if len(batch.first):
+        some = found[: len(batch.first)]
+        others = np.maximum.reduceat(came, batch.first, axis=0)
+        np.maximum(some, others, out=some)
+    return found
+
+
+class _Layers(NamedTuple):
+    """How the edges of plain nodes lie: by batch, and in it as ``_Batch`` says.
+
+    By batch: ``begins`` is its first place, ``edge_begins`` its first edge. By layer
+    and batch ``counts`` says how many nodes have an edge there, ``layer_begins`` with
+    which edge the layer begins. ``crowded`` are the places of nodes with more edges,
+    and ``rest_begins`` says where what each has beyond the layers does.
+    """
+
+    begins: Ints
+    edge_begins: Ints
+    edge_ends: Ints
+    counts: Array
+    layer_begins: Array
+    crowded: Ints
+    rest_begins: Ints
+
+    @classmethod
+    def of(cls, own: Ints, batch: Array, begins: Ints) -> _Layers:
+        """Those of nodes with so many edges of their ``own``, by place."""
+        batches = len(begins)
+        depth = batch * (_LAYERS + 1) + np.minimum(own, _LAYERS)
+        of_depth = np.bincount(depth, minlength=batches * (_LAYERS + 1))
+        of_depth = of_depth.reshape(batches, _LAYERS + 1).T
+        counts = np.cumsum(of_depth[::-1], axis=0)[::-1][1:]
+        crowded = np.flatnonzero(own > _LAYERS)
+        more = own[crowded] - _LAYERS
+        there = batch[crowded]
+        others = np.bincount(there, more, batches).astype(np.int64)
+        sizes = np.concatenate([counts, others[None]])
+        edge_ends = np.cumsum(sizes.sum(axis=0))
+        edge_begins = edge_ends - sizes.sum(axis=0)
+        layer_begins = edge_begins + np.cumsum(sizes, axis=0) - sizes
+        before = np.cumsum(others) - others
+        rest_begins = layer_begins[_LAYERS][there] + np.cumsum(more) - more
+        return cls(
+            begins=begins,
+            edge_begins=edge_begins,
+            edge_ends=edge_ends,
+            counts=counts,
+            layer_begins=layer_begins[:_LAYERS],
+            crowded=crowded,
+            rest_begins=rest_begins - before[there],
+        )
+
+    def edges(self, own: Ints, first: Array, batch: Array) -> Array:
+        """The edges as they are to lie. By place a node has so many of its ``own``,
+        which follow each other from ``first`` on, and is of a ``batch``.
+        """
+        found = np.empty(int(self.edge_ends[-1]), np.int32)
+        nodes = np.flatnonzero(own)
+        for layer in range(_LAYERS):
+            nodes = nodes[own[nodes] > layer]
+            begin = self.layer_begins[layer] - self.begins
+            found[begin.take(batch[nodes]) + nodes] = first[nodes] + layer
+        more = own[self.crowded] - _LAYERS
+        within = np.arange(int(more.sum())) - np.repeat(np.cumsum(more) - more, more)
+        at = np.repeat(self.rest_begins, more) + within
+        found[at] = np.repeat(first[self.crowded] + _LAYERS, more) + within
+        return found
+
+    def batches(self, tiles: Ints) -> list[_Batch]:
+        """All batches, of so many ``tiles`` each."""
+        ends = np.append(self.begins[1:], np.iinfo(np.int64).max)
+        at = np.searchsorted(self.crowded, ends)
+        at = np.append(0, at)
+        batch = np.repeat(np.arange(len(self.begins)), np.diff(at))
+        firsts = self.rest_begins - self.edge_begins[batch]
+        depth = np.count_nonzero(self.counts, axis=0)
+        nodes = _slices(self.begins, self.begins + self.counts[0] + tiles)
+        edges = _slices(self.edge_begins, self.edge_ends)
+        firsts_of = [firsts[some] for some in _slices(at[:-1], at[1:])]
+        tiles_of = _slices(np.cumsum(tiles) - tiles, np.cumsum(tiles))
+        counts = [
+            tuple(some[:deep])
+            for some, deep in zip(self.counts.T.tolist(), depth.tolist(), strict=True)
+        ]
+        columns = zip(nodes, edges, counts, firsts_of, tiles_of, strict=True)
+        return [_Batch(*column) for column in columns]
+
+
+def _slices(lows: Ints, highs: Ints) -> list[slice]:
+    """A slice from each low to its high."""
+    return [*map(slice, lows.tolist(), highs.tolist())]
+
+
 class _Lines:
     """How much of its weight an edge has, by its line and by scenario."""
 
     def __init__(self, line: Ints, factor: Floats) -> None:
+        # Row 0 is of no line, the last one of all that are above those that change.
         known = line >= 0
-        self._table = np.ones((int(line.max()) + 2, len(line)))
-        self._table[line[known], np.flatnonzero(known)] = factor[known]
+        self._table = np.ones((int(line.max()) + 3, len(line)))
+        self._table[line[known] + 1, np.flatnonzero(known)] = factor[known]
 
     def factors(self, lines: Array) -> Floats:
-        """A row for each of some lines; those above all that change, and -1, have 1."""
-        return np.asarray(self._table[np.minimum(lines, len(self._table) - 1)])
+        """A row for each of some lines, -1 is none."""
+        return self._table.take(lines + 1, 0, mode="clip")
 
 
 def _ends_of_batches(graph: Graph, by_time: Array) -> Ints:
@@ -388,7 +483,7 @@ def _ends_of_batches(graph: Graph, by_time: Array) -> Ints:
     rank = np.empty(graph.nodes, np.int32)
     rank[by_time] = np.arange(graph.nodes, dtype=np.int32)
     last_cause = np.full(graph.nodes, -1, np.int32)
-    first = np.flatnonzero(np.diff(graph.effect, prepend=-1))
+    first = np.flatnonzero(runs_begin(graph.effect))
     if len(first):
         causes = rank[graph.cause]
         last_cause[rank[graph.effect[first]]] = np.maximum.reduceat(causes, first)
