@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Bools, Floats, Ints, runs_begin
+from kernbench.common.arrays import Array, Bools, Floats, Ints
 from kernbench.common.exact_time import SAME_NS
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
 from kernbench.common.progress import Progress, computed_beside, stage
@@ -202,7 +202,7 @@ class _Builder:
     def _sorted(self, moves: Moves, nodes_of_moves: NodesOfMoves) -> Graph:
         """The graph of the edges that were found."""
         times = self._found.times()
-        rank = np.empty(len(times), np.int64)
+        rank = np.empty(len(times), np.int32)
         rank[np.argsort(times, kind="stable")] = np.arange(len(times))
         recorded = self._table.on(self._machine)
         behind, cold, streams = self._tiles
@@ -232,22 +232,24 @@ class _Builder:
         number = np.concatenate(classes)
         # A tile has one edge; in a damaged trace its op may be of a move besides.
         tiles = np.flatnonzero(number < 0)
-        mixed = tiles[np.bincount(effect, minlength=len(times))[effect[tiles]] > 1]
+        is_tile_end = np.zeros(len(times), np.bool_)
+        is_tile_end[effect[tiles]] = True
+        into_tiles = effect[is_tile_end[effect]]
+        counts = np.bincount(into_tiles, minlength=len(times))
+        mixed = tiles[counts[effect[tiles]] > 1]
         at = -1 - number[mixed]
         streamed = times[cause[mixed]] <= times[behind[at]]
         number[mixed] = np.where(streamed, streams[at], cold[at])
         gap = np.concatenate(gaps)
         kind_of_edge = np.concatenate(kinds)
         lines, line_of_node = self._lines()
-        order = np.argsort(rank[effect].astype(np.int32), kind="stable")
+        rest = np.full(len(times), np.inf)
+        np.minimum.at(rest, effect, gap)
+        order = np.argsort(rank[effect], kind="stable")
         cause = cause[order]
         effect = effect[order]
         kind_of_edge = kind_of_edge[order]
         is_memory = kind_of_edge == AT_MEMORY
-        rest = np.full(len(times), np.inf)
-        first = np.flatnonzero(runs_begin(effect))
-        if len(first):
-            rest[effect[first]] = np.minimum.reduceat(gap[order], first)
         roots = np.flatnonzero(np.isinf(rest))
         rest[roots] = 0.0
         return Graph(

@@ -150,7 +150,7 @@ _Fields: TypeAlias = tuple[tuple[str, Any], ...]
 
 
 class _Known(NamedTuple):
-    """What is found in a trace once."""
+    """What is found in a trace once; ``last`` are the places of ``graph.last``."""
 
     spec: TopologySpec
     ways: Ways
@@ -158,6 +158,7 @@ class _Known(NamedTuple):
     changed_links: ChangedLinks
     graph: Graph
     batches: Batches
+    last: Array
     queues: Queues
     engines: Engines
     holds: Holds
@@ -385,6 +386,9 @@ class WhatIfIndex:
             machine = Machine(ways, links, spec)
             graph = build_graph(trace, machine, stage(progress, 0.0, 0.7))
             batches = Batches(graph, stage(progress, 0.7, 1.0))
+            last = computed_beside(
+                lambda: np.sort(batches.place[graph.last]), progress, 1.0
+            )
             on_it = partial(graph.table.on, machine)
             recorded = computed_beside(on_it, progress, 1.0)
             links_from = len(trace.node_ids)
@@ -402,6 +406,7 @@ class WhatIfIndex:
                 changed_links=changed,
                 graph=graph,
                 batches=batches,
+                last=last,
                 queues=queues,
                 engines=engines,
                 holds=holds,
@@ -450,11 +455,10 @@ class WhatIfIndex:
 
     def _ends(self, known: _Known, times: Floats) -> Floats:
         """By scenario when the run ends, ns: as much later as the last thing in it."""
-        nodes = known.graph.last
-        if not len(nodes):
+        if not len(known.last):
             return np.full(times.shape[1], self._trace.end_ns)
-        recorded = float(known.graph.times[nodes].max())
-        last = times[known.batches.place[nodes]].max(axis=0)
+        recorded = float(known.graph.times[known.graph.last].max())
+        last = times.take(known.last, 0).max(axis=0)
         return np.asarray(self._trace.end_ns + (last - recorded))
 
     def _spans(self, known: _Known, times: Floats) -> Floats:
