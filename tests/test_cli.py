@@ -470,6 +470,7 @@ def test_info_describes_a_machine(tmp_path):
         (["run", "matmul", "--seed", "-1"], 2, ["seed -1: must be from 0 to 2^64 - 1"]),
         (["run", "matmul", "--seed", str(1 << 64)], 2, ["must be from 0 to 2^64 - 1"]),
         (["run", "matmul", "--verify", "--no-data"], 2, ["--no-data and --verify"]),
+        (["run", "matmul", "--debug", "--no-data"], 2, ["--no-data and --debug"]),
         (["run", "nowhere.py"], 2, ["nowhere.py"]),
     ],
 )

@@ -334,6 +334,11 @@ def run_bench(
         raise UsageError(
             "--no-data and --verify: verifying needs the data; leave one of them out"
         )
+    if debug and not data and trace is not None:
+        raise UsageError(
+            "--no-data and --debug: checking ops needs the data, which a trace would "
+            "hold; leave one of them or --trace out"
+        )
     check_numbers(seed, max_ns, max_ops)
     loaded = load_plugins(plugins)
     entry = find_bench(name_or_path)
@@ -382,7 +387,8 @@ def simulate(
             max_ops=setup.max_ops,
             delays=setup.changed.delays if setup.changed else (),
         )
-        torch = Torch(engine, setup.seed, setup.ccl)
+        has_data = setup.data or writer is None
+        torch = Torch(engine, setup.seed, setup.ccl, has_data)
         if on_text is not None:
             engine.sim.texts.on_text = on_text
         engine.progress = _simulation_progress(notify, engine)

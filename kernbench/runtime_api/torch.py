@@ -57,16 +57,22 @@ class Torch:
     ``engine`` is the machine, ``rng`` a numpy generator with the run's seed. Lines in
     ``notes`` are printed with the results. ``ops`` is the table that Phase 2 executes
     with: NUMPY_OPS, and what the bench puts into it; ``blank`` is the memory that Phase
-    2 starts from, in which nothing has been written yet.
+    2 starts from, in which nothing has been written yet. ``has_data`` says whether the
+    op log holds what the host wrote, which ``tensor.numpy()`` needs.
 
     In a spawned rank tensors lie in its SIP, and their names begin with that of the
     rank: ``rank1.x``.
     """
 
     def __init__(
-        self, engine: GraphEngine, seed: int = 0, ccl: CclSpec | None = None
+        self,
+        engine: GraphEngine,
+        seed: int = 0,
+        ccl: CclSpec | None = None,
+        has_data: bool = True,
     ) -> None:
         self.engine = engine
+        self.has_data = has_data
         self.multiprocessing = Multiprocessing(engine)
         self.distributed = Distributed(engine, self.multiprocessing, self.launch, ccl)
         self.notes: list[str] = []
@@ -276,6 +282,11 @@ class Torch:
         if self.engine.op_logger is None:
             raise UsageError(
                 f"{tensor.name}.numpy() needs the op log, which is off in this run"
+            )
+        if not self.has_data:
+            raise UsageError(
+                f"{tensor.name}.numpy() needs data that --no-data leaves out of the "
+                "trace; leave out --no-data, or --trace"
             )
         self.multiprocessing.drain()
         self._flush()

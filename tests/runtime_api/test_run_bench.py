@@ -173,6 +173,13 @@ def test_verifying_needs_the_data():
         run("matmul", params=SMALL, data=False)
 
 
+def test_a_bench_that_reads_tensors_needs_the_data_in_its_trace(tmp_path):
+    bench = partial(run, "tutorial_add", params={"n": 64}, verify=False, data=False)
+    assert bench().ops
+    with pytest.raises(UsageError, match=r"^x\.numpy\(\) needs .* --no-data"):
+        bench(trace=tmp_path / "run.msgpack")
+
+
 def test_memory_errors_are_warnings_if_asked(tmp_path):
     path = tmp_path / "run.msgpack"
     with pytest.raises(KernelError, match="never written"):
