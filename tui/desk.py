@@ -42,6 +42,7 @@ KEY_S = 0.03
 
 _OPS = "ops"
 _DETAILS = "details"
+_ROUTE = "route"
 
 Size = tuple[int, int]
 _NOT_THERE = object()
@@ -129,6 +130,8 @@ class Desk:
         self.missing = {row.key: row.missing(replay.index) for row in PANES}
         """Why there is nothing for a pane in this trace; empty where there is."""
         self.sizes: dict[str, Size] = {row.key: (0, 0) for row in PANES}
+        self.columns_alone = 0
+        """Those that a pane has that is alone on the screen."""
         self.claim: Claim | None = None
         """What was shown last of all that a re-run can prove."""
         self._pictures: dict[PictureKey, Drawn] = {}
@@ -168,6 +171,7 @@ class Desk:
             height,
             self.glyphs,
             details_beside,
+            self.columns_alone if row.key == _ROUTE else 0,
         )
 
     @property

@@ -344,6 +344,7 @@ class FollowingApp(OpeningApp):
             made=desk.session.made,
         )
         desk.sizes = dict(old.desk.sizes)
+        desk.columns_alone = old.desk.columns_alone
         fitted = desk.panes["timeline"].start().window
         for key, pane in old.desk.panes.items():
             desk.states[key] = old.desk.states[key]

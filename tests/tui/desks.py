@@ -25,7 +25,7 @@ from tui.draw import UNICODE, Glyphs
 from tui.panes import PANES
 from tui.panes.base import Event, Picture
 from tui.runner import Runner, Urgency
-from tui.screens.layout import plan
+from tui.screens.layout import columns_alone, plan
 from tui.widgets.pane_view import room_in
 
 TRACES = Path(__file__).parents[2] / "traces"
@@ -163,6 +163,7 @@ class DeskBench:
     ) -> None:
         """Give every pane the size that it has on a screen."""
         made = plan(Size(*size), active, tab, maximised, self.desk.shown)
+        self.desk.columns_alone = columns_alone(size[0])
         self.desk.sizes = {row.key: (0, 0) for row in PANES}
         for key, region in made.regions.items():
             titled = key not in made.tabbed

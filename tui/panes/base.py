@@ -48,7 +48,8 @@ class Frame:
     title; a pane that is not in view has a height of 0. A pane that does not depend on
     the focus or on the window always gets 0 and (0, 0), so that its frames are equal
     when only those change. ``details_beside``: what is recorded of the op stands in a
-    pane of its own; so it is for the list of ops alone.
+    pane of its own; so it is for the list of ops alone. ``columns_alone`` are those
+    that the route would have if its pane were alone on the screen; others get 0.
     """
 
     cursor: int
@@ -58,6 +59,7 @@ class Frame:
     height: int
     glyphs: Glyphs
     details_beside: bool = False
+    columns_alone: int = 0
 
 
 class Waiting(Exception):

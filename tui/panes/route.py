@@ -353,7 +353,10 @@ class RoutePane(BasePane[RouteState]):
         """What would stand beside the map, without it."""
         rows = self._rows_without_map(found, content, frame)
         columns = _needed(found.map, content)
-        wants = f" the map wants {columns} columns: z, or v shows another level"
+        wants = f" the map wants {columns} columns: "
+        if columns <= frame.columns_alone:
+            wants += "z, or "
+        wants += "v shows another level"
         lines = [*content.head, *rows[state.rows.top :]]
         room = frame.height - 1
         return Picture((*lines[:room], [(wants, "dim")]))

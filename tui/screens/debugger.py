@@ -41,7 +41,7 @@ from tui.prefetch import prefetch
 from tui.runner import Runner, Urgency
 from tui.screens.command import CommandScreen
 from tui.screens.help import help_lines
-from tui.screens.layout import ALL, SMALLEST, Plan, plan
+from tui.screens.layout import ALL, SMALLEST, Plan, columns_alone, plan
 from tui.widgets.pane_view import PaneView
 from tui.widgets.status import (
     LATE_S,
@@ -246,6 +246,7 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
             titled = key not in self._plan.tabbed
             view.place_at(region, titled, self._plan.bordered)
             self.desk.sizes[key] = (view.room.width, view.room.height)
+        self.desk.columns_alone = columns_alone(self.size.width)
         self.tabs.display = self._plan.tabs is not None
         if self._plan.tabs is not None:
             self.tabs.place_at(self._plan.tabs)

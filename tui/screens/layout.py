@@ -95,6 +95,11 @@ def plan(
     return _stacked(width, height, top, shown_tab, others, bordered=bordered)
 
 
+def columns_alone(width: int) -> int:
+    """Columns that a pane has for its picture if it is alone on the screen."""
+    return width - 2 if width >= BORDERED else width
+
+
 def _main_height(share: int, height: int, needed: int | None) -> int:
     """Lines of the main pane: its share, but no more than it needs."""
     if needed is None:

@@ -17,6 +17,7 @@ from tui.draw import ASCII
 from tui.panes.base import ChangeView, Enter, Moved, Pan, Scroll
 from tui.panes.route import HEAT, PATH, RoutePane
 from tui.panes.timeline import TimelinePane
+from tui.screens.layout import columns_alone
 
 FAR = 154
 """An ipcq_copy of ccl_allreduce from one SIP to the other."""
@@ -52,9 +53,15 @@ def routed(index: Index, op: int):
 
 
 def route(
-    index: Index, op: int, view: str = PATH, width: int = 80, height: int = 30
+    index: Index,
+    op: int,
+    view: str = PATH,
+    width: int = 80,
+    height: int = 30,
+    alone: int = 0,
 ) -> PaneBench:
     bench = PaneBench(RoutePane, index, op, width, height)
+    bench.frame = replace(bench.frame, columns_alone=alone)
     bench.look_at(*TimelinePane(index).start().window)
     show(bench, view)
     return bench
@@ -76,7 +83,8 @@ def head_of(bench: PaneBench) -> str:
 @pytest.mark.parametrize("size", SIZES)
 def test_it_shows_what_the_screen_showed(matmul, size):
     place = PLACES["route", size]
-    bench = route(matmul, 16, PATH, place.width, place.height)
+    alone = columns_alone(int(size.partition("x")[0]))
+    bench = route(matmul, 16, PATH, place.width, place.height, alone)
     assert cut(bench.text, place) == on_screen(f"route-{size}-before", place)
     bench.goto(151)
     bench.goto(143)
@@ -217,6 +225,14 @@ def test_a_map_that_is_too_wide_is_not_shown_in_pieces(matmul, read):
     (leg, *_) = legs
     for hop in leg.hops:
         assert f"{hop.arrive - leg.t0:+.2f}" in text
+
+
+@pytest.mark.parametrize("alone", [66, 149, 150, 198])
+def test_z_is_named_only_where_it_shows_the_map(matmul, read, alone):
+    bench = route(matmul, read, width=66, height=30, alone=alone)
+    keys = "z, or v" if alone >= 150 else "v"
+    wanted = f"the map wants 150 columns: {keys} shows another level"
+    assert bench.lines[-1].strip() == wanted
 
 
 def test_without_room_for_a_line_a_box_the_way_is_a_chain(matmul, read):
