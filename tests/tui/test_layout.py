@@ -153,6 +153,18 @@ async def test_a_trace_opens_with_what_is_to_be_seen_of_it(
         assert pilot.app.debugger.views[tab].display
 
 
+async def test_a_trace_cut_before_its_first_op_has_no_tiles(
+    trace_path, tmp_path
+) -> None:
+    """The names of tiles are in a frame before that of the ops."""
+    first = FrameFile(trace_path).by_tag["ops"][0]
+    path = tmp_path / "cut.msgpack"
+    path.write_bytes(trace_path.read_bytes()[: first.start])
+    async with piloted(app_of(open_session(path, None)), (120, 40)) as pilot:
+        assert "tiles" not in pilot.app.debugger.desk.shown
+        assert not pilot.app.debugger.views["tiles"].display
+
+
 async def test_where_a_run_failed_enter_blames_at_once(trace_path, as_text_of) -> None:
     """The pane says that Enter blames the element: it is the active one."""
     path = trace_path.with_name("fault_overflow.msgpack")

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from kernbench.replay.index import Index
 from kernbench.replay.time.op_classes import TILE_PREFIX
 from kernbench.replay.time.tiles import NO_COMPOSITE
+from kernbench.trace.hops import named
 from tui.panes.base import Pane
 from tui.panes.details import DetailsPane
 from tui.panes.diff import DiffPane
@@ -34,8 +35,9 @@ def _has_something(index: Index) -> str:
 
 def _why_no_tiles(index: Index) -> str:
     """No composite has ended, and no tile of one has run."""
-    has_tiles = any(text.startswith(TILE_PREFIX) for text in index.trace.strings)
-    return "" if has_tiles or len(index.tiles.positions) else NO_COMPOSITE
+    if len(index.tiles.positions) or named(index.trace, TILE_PREFIX).any():
+        return ""
+    return NO_COMPOSITE
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,10 +76,9 @@ def opening_tab(desk: Desk) -> str:
     """The pane behind the strip that a trace opens with: what failed, or else why the
     run ended early; the tiles, or else the ops, or the kernel if these are few.
     """
-    info = desk.index.ops.info()
     if not all(desk.index.trace.recorded_verdicts.values()):
         return _VERDICT
-    if info.error:
+    if desk.index.ops.error:
         return "stats"
     if not desk.missing["tiles"]:
         return "tiles"
