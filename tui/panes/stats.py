@@ -93,7 +93,7 @@ _STEPS = 20
 _LEAST_STEP = 1 / 100
 """The share of the critical path from which on a step is listed."""
 _BUSIEST = 20
-_PLOT_LINES = 11
+_PLOT_LINES = 10
 """Of the roofline's text: the plot with its axis, which comes last."""
 _NEVER_ENDED = "never ended: "
 _SHORTEST_NAME = 8
@@ -601,7 +601,7 @@ def _roofline_rows(found: Roofline, width: int, glyphs: Glyphs) -> list[_Row]:
     text = found.lines(width)
     rows = [_Row(_text_line(line, glyphs)) for line in (text[0], *text[-_PLOT_LINES:])]
     bars = [_roof_bar(roof) for roof in (found.total, *found.pes)]
-    title = "PEs (* above, T their mean), share of the roof"
+    title = "PEs, share of the roof"
     return rows + _bar_rows(title, bars, width, glyphs)
 
 

@@ -40,7 +40,7 @@ from kernbench.trace.hops import integers, named, tile_composites
 from kernbench.trace.params import Names, ParamBlock, Schema
 from kernbench.trace.spec_values import spec_number
 
-_PLOT_ROWS = 10
+_PLOT_ROWS = 9
 _SHOWN = 8  # PEs in the text
 _READ = CLASS_LETTERS.index("R")
 _WRITE = CLASS_LETTERS.index("W")
@@ -102,7 +102,7 @@ class Roofline:
         return lines + self._plot(min(max(width - 12, 8), 60))
 
     def _plot(self, columns: int) -> list[str]:
-        """The roof over the intensity, both on log scales; * is a PE, T their mean."""
+        """The roof over the intensity, both on log scales, and what its marks are."""
         mean_gflops = self.total.gflops / max(len(self.pes), 1)
         marks = [("*", roof.intensity, roof.gflops) for roof in self.pes]
         marks.append(("T", self.total.intensity, mean_gflops))
@@ -134,7 +134,8 @@ class Roofline:
             lines.append(f"{ticks.get(row, ''):>10} |{''.join(cells)}")
         first = f"{10**left:.2g}"
         last = f"{10 ** (left + decades):.3g}"
-        return [*lines, f"{'GFLOP/s':>10} +{first} … {last} FLOPs a byte"]
+        axis = f"{'GFLOP/s':>10} +{first} … {last} FLOPs a byte"
+        return [*lines, f"{axis}; * is a PE, T their mean"]
 
 
 def _ticks(top: float, bottom: float) -> dict[int, str]:

@@ -328,10 +328,16 @@ def test_enter_on_a_row_of_no_op_goes_nowhere() -> None:
 def test_the_roofline_has_its_plot_and_the_share_of_every_pe() -> None:
     bench = stats("roofline")
     roofline = session_on(bench).roofline()
-    assert sum("|" in line for line in bench.lines) == 10
+    assert sum("|" in line for line in bench.lines) == 9
     for roof in (roofline.total, *roofline.pes):
         rows = [line for line in bench.lines if line.lstrip().startswith(roof.pe)]
         assert any(f"{roof.share:.1%}" in row for row in rows)
+
+
+def test_what_the_roofline_means_is_in_view_on_the_smallest_screen() -> None:
+    height = place_of("stats", 80, 24).height
+    *_, last = stats("roofline", width=80, height=height).lines
+    assert last.endswith("FLOPs a byte; * is a PE, T their mean")
 
 
 def test_busiest_has_components_and_links() -> None:
