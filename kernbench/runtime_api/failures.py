@@ -53,6 +53,11 @@ def explained(
         values = _values(expectation, index, store)
         place = _pe(engine, expectation)
         lines.append(f"{element} on {place} {values}; {_tolerance(row.tolerance)}")
+        if engine.place_of(expectation.addr) not in engine.launched:
+            lines.append(
+                f"  no kernel ran on {place}: a launch runs where there is a part of "
+                "each of its tensors"
+            )
         origin = expectation.origin
         copies = [each for each in mine if expected[each.name].origin == origin]
         lines += _of_copies(engine, row.tensor, copies, expected)

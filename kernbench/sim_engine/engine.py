@@ -192,6 +192,8 @@ class GraphEngine:
         )
         components.sim = self.sim
         self.launches: list[LaunchSpan] = []
+        self.launched: set[Place] = set()
+        """The PEs that some kernel was to run on."""
         # where the tensors of the host lie, by name
         self.tensors: dict[str, list[Shard]] = {}
         self.stream = HOST  # of the host actions that come now
@@ -408,6 +410,7 @@ class GraphEngine:
         """
         launch = self._launches
         self._launches += 1
+        self.launched.update(pes)
         # of each SIP that takes part, how many of its cubes do
         cubes = Counter(sip for sip, _ in {place[:2] for place in pes})
         programs = (len({pe for *_, pe in pes}), max(cubes.values()), len(cubes))

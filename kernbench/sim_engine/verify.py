@@ -257,18 +257,15 @@ def judge(
 ) -> VerifyRow:
     """The row of one expectation against ``store``.
 
-    Bytes never written make it not ok; see ``judge_part`` if others were. As long as it
-    takes ``progress(1.0)`` is called.
+    Bytes never written make it not ok, see ``judge_part``. As long as it takes
+    ``progress(1.0)`` is called.
     """
 
     def judged() -> VerifyRow:
         try:
             actual = store.view(e.space, e.addr, e.array.shape, e.dtype)
-        except MemoryStoreError as error:
-            values, written = _bytes_of(e, store)
-            if not written.any():
-                return missing(name, e, str(error))
-            return judge_part(name, e, values, written)
+        except MemoryStoreError:
+            return judge_part(name, e, *_bytes_of(e, store))
         return compare(actual, e.array, e.tolerance, name, e.tensor, e.origin)
 
     if e.array.size < _LONG:

@@ -1,5 +1,6 @@
 """A failing output is explained: its element, values and copy, and the command."""
 
+import half_written
 import numpy as np
 import pytest
 
@@ -119,6 +120,14 @@ def test_an_element_that_no_pe_writes_is_named(failures, tmp_path):
         f"y[15] on sip0.cube0.pe3 is to be {data[15]:.7g}, and was never written"
     )
     assert why == f"  why: kernbench trace blame {path} 'y[15]'"
+
+
+def test_a_part_whose_pe_ran_no_kernel_says_so(tmp_path):
+    bench = tmp_path / "half_written.py"
+    bench.write_text(half_written.SOURCE)
+    first, why, *_ = run_bench(str(bench)).failures
+    assert first.startswith("y[1, 0] on sip0.cube0.pe1 is to be 3, and was never")
+    assert why.startswith("  no kernel ran on sip0.cube0.pe1: ")
 
 
 @pytest.mark.slow

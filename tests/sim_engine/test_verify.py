@@ -137,7 +137,8 @@ def expectation(array, addr=0, **more):
 def test_bytes_never_written_are_not_ok_and_say_so():
     row = judge("c", expectation(of([1, 2]), tensor="c"), MemoryStore())
     assert not row.ok
-    assert "never written" in row.note
+    assert row.note == "2 of the 2 elements were never written"
+    assert (row.mismatches, row.first_bad) == (2, (0,))
 
 
 def test_an_expectation_is_read_in_its_own_shape():

@@ -273,6 +273,8 @@ class BlameIndex:
         if dtype == "u8" and not place.tensor and whole.value:
             whole = replace(whole, value=f"bytes {whole.value}")
         walk.forget()
+        if place.tensor and whole.writers == (-1,) and whole.awaited is None:
+            note = f"who wrote the rest of it: history {place.tensor}"
         left = len(walk.todo) + sum(not link.followed for link in walk.links)
         if left:
             note += f"cut off: the inputs of {left:,} ops are not followed"

@@ -36,6 +36,7 @@ from kernbench.sim_engine.verify import (
     VerifyReport,
     VerifyRow,
     compare,
+    first_index,
     judge,
     judge_part,
     missing,
@@ -228,7 +229,7 @@ class OutputIndex:
         contents = self._history.read(steps, *shard.place, progress)
         unwritten = self._history.unwritten(contents)
         is_due = steps >= shard.expected.after
-        if is_due and 0 < unwritten < shard.nbytes:
+        if is_due and unwritten:
             return judge_part(name, shard.expected, *contents)
         if unwritten:
             note = f"{unwritten:,} of its {shard.nbytes:,} bytes are not written yet"
@@ -258,6 +259,7 @@ class OutputIndex:
         """What the bench expects of a tensor, beside it as it is.
 
         Both are NaN where nobody has written yet, which is no mismatch, but not ok.
+        What nobody wrote until it was due is NaN, and a mismatch.
         """
         mine = [
             shard.expected
@@ -398,6 +400,7 @@ class OutputIndex:
 def _output_diff(view: TensorView, stated: Sequence[Expectation]) -> OpDiff:
     """A tensor beside all that a bench has stated of it."""
     wanted = np.full(view.values.shape, np.nan)
+    is_due = np.zeros(view.values.shape, np.bool_)
     for e in stated:
         extents = in_three_axes(e.array.shape)
         pairs = zip(in_three_axes(e.origin), extents, strict=True)
@@ -408,18 +411,31 @@ def _output_diff(view: TensorView, stated: Sequence[Expectation]) -> OpDiff:
                 f"{e.origin}, does not lie in its shape {wanted.shape}"
             )
         wanted[box] = e.array.reshape(extents)
+        is_due[box] = view.op + 1 >= e.after
     values = as_f64(view.values)
     comparable = np.where(view.written, wanted, values)
     row = compare(view.values, comparable, stated[0].tolerance, view.name)
-    expected = np.where(view.written, wanted, np.nan)
+    lost = is_due & ~view.written
+    expected = np.where(view.written | lost, wanted, np.nan)
     actual = np.where(view.written, values, np.nan)
     with np.errstate(invalid="ignore"):
         error = actual - expected
-    unwritten = int((~view.written).sum())
-    note = ""
+    never = int(lost.sum())
+    unwritten = int((~view.written).sum()) - never
+    notes = []
+    if never:
+        notes.append(f"{never:,} never written are nan here")
     if unwritten:
-        note = f"{unwritten:,} not written yet are nan here"
-        row = replace(row, ok=False, note=note)
+        notes.append(f"{unwritten:,} not written yet are nan here")
+    note = ", ".join(notes)
+    if note:
+        row = replace(
+            row,
+            ok=False,
+            mismatches=row.mismatches + never,
+            first_bad=row.first_bad or first_index(lost),
+            note=note,
+        )
     return OpDiff(
         op=view.op,
         name=view.name,

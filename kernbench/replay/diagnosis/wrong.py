@@ -226,7 +226,9 @@ def _failed(index: Index, out: OutputRow, progress: Progress) -> Finding:
         return Finding("wrong", f"{row.tensor}: {row.note}", (), (), (), check)
     bad = _element(row.tensor, row.first_bad)
     chain = index.blame.named(bad, op, _DEPTH, stage(progress, 0.0, 0.2))
-    title += f", the first {bad} = {chain.part.value or '?'}"
+    is_lost = chain.part.writers == (-1,)
+    holds = "was never written" if is_lost else f"= {chain.part.value or '?'}"
+    title += f", the first {bad} {holds}"
     check = command(index.trace, "blame", bad)
     good = _right_element(index, out, chain, stage(progress, 0.2, 0.5))
     parting: Parting | None = None

@@ -4,6 +4,7 @@ import random
 import re
 from dataclasses import replace
 
+import half_written
 import numpy as np
 import pytest
 from bench_sizes import UNEVEN
@@ -211,6 +212,16 @@ def test_bytes_that_nobody_wrote_are_said_to_be_so(log):
     assert link.reads[0].writers == (-1,)
     assert kinds.NEVER_WRITTEN in link.notes[0]
     assert "never written" in as_text(blame)
+
+
+def test_of_what_nobody_wrote_the_writers_of_the_rest_are_to_be_asked_for(tmp_path):
+    bench = tmp_path / "half_written.py"
+    bench.write_text(half_written.SOURCE)
+    path = tmp_path / "t.msgpack"
+    run_bench(str(bench), trace=path)
+    session = ReplaySession(Trace.open(path))
+    assert as_text(session.blame("y[1,0]")).endswith("the rest of it: history y")
+    assert "history" not in as_text(session.blame("y[0,0]"))
 
 
 def test_bytes_that_a_later_op_writes_are_not_written_yet(log):

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import half_written
 import numpy as np
 import pytest
 from replay_logs import Log, double, host_write, load, region
@@ -11,6 +12,7 @@ from kernbench.common.pe_commands import MathCmd
 from kernbench.errors import MemoryStoreError
 from kernbench.replay import ReplaySession
 from kernbench.replay.text import as_text
+from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
 from kernbench.trace.frames import Damage
 
@@ -216,6 +218,22 @@ def test_an_output_that_is_not_written_yet_is_nan_on_both_sides(session):
     assert np.isnan(diff.expected).sum() == np.isnan(diff.actual).sum() == half
     assert not diff.row.ok
     assert diff.row.mismatches == 0
+
+
+def test_an_output_that_was_never_written_is_a_mismatch(tmp_path):
+    bench = tmp_path / "half_written.py"
+    bench.write_text(half_written.SOURCE)
+    path = tmp_path / "t.msgpack"
+    run_bench(str(bench), trace=path)
+    session = ReplaySession(Trace.open(path))
+    last = len(session) - 1
+    diff = session.output("y", last)
+    assert diff.note == "2 never written are nan here"
+    assert (diff.row.mismatches, diff.row.first_bad) == (2, (1, 0))
+    np.testing.assert_array_equal(diff.expected, [[1, 2], [3, 4]])
+    assert np.isnan(diff.actual[1]).all()
+    (out,) = session.outputs(last).rows
+    assert (out.row.mismatches, out.row.first_bad) == (2, (1, 0))
 
 
 @pytest.mark.parametrize(
