@@ -181,10 +181,13 @@ def _outputs(index: Index, progress: Progress) -> list[Finding]:
         return [Finding("unchecked", title, (), (), (), check)]
     report = index.outputs.verify(stage(progress, 0.0, 0.3), to_end=not is_long)
     if not report.rows and count:
-        title = (
-            "no output was checked: the bench does not say what any of them is to be; "
-            "torch.expect(tensor, array) does"
-        )
+        why = report.note
+        if index.trace.complete and not index.ops.error:
+            why = (
+                "the bench does not say what any of them is to be; "
+                "torch.expect(tensor, array) does"
+            )
+        title = f"no output was checked: {why}"
         return [Finding("unchecked", title, (), (), (), command(index.trace, "verify"))]
     failing = [out for out in report.rows if not out.row.ok]
     found: list[Finding] = []

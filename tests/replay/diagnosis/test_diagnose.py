@@ -355,6 +355,12 @@ def test_a_pe_that_loads_once_is_not_told_to_load_ahead(diagnosed):
     assert "double-buffering" not in str(diagnosed(once))
 
 
+def test_of_a_run_that_an_error_ended_the_bench_is_not_blamed():
+    session = ReplaySession(Trace.open(TRACES / "fault_ring_by_name.msgpack"))
+    *_, last = session.run_line("diagnose")
+    assert last.title.startswith("no output was checked: the run ended before")
+
+
 @pytest.mark.slow
 def test_a_run_that_expects_nothing_is_said_to_be_unchecked(diagnosed):
     *_, last = diagnosed(GATHER.replace("= 9", "= 7"))
