@@ -2,8 +2,8 @@
 
 An op is a box on the ground of its class, with an edge where it begins, its name and
 then its duration as soon as they fit. Ops too short for a cell are a bar as high as the
-share of the cell that is busy. Without colours a box stands in brackets, and a bar
-begins with the letter of its class.
+share of the cell that is busy. Without colours a box stands in brackets, a bar begins
+with the letter of its class, and where a component is waited for with that of waiting.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ _LEAST_SHARE = 0.02
 """What is less of a cell is not worth a bar."""
 _HOT = 0.5
 """The share of a cell for which a component is busy and waited for where it is hot."""
+_WAITED_FOR = "w"
+"""Without colours, where a component begins to be hot."""
 
 
 def is_hot(busy: Floats, waiting: Floats) -> Bools:
@@ -166,6 +168,10 @@ class Row:
         for i in np.flatnonzero(busy > 0).tolist():
             self.chars[i] = heights[i]
             self.styles[i] = "hot" if hot[i] else "busy"
+        if not self.glyphs.coloured:
+            begins = hot & ~np.append(False, hot[:-1])
+            for i in np.flatnonzero(begins).tolist():
+                self.chars[i] = _WAITED_FOR
 
     def add_wait(self, t0: float, t1: float) -> None:
         """Draw a dotted line where something waits."""
@@ -375,7 +381,8 @@ def legend(
             sample = (" ", f"{letter}2") if glyphs.coloured else (letter, "")
             parts.append([sample, (f" {CLASSES[letter]}  ", "dim")])
     if hot:
-        parts.append([(ramp[4] * 2, "hot"), (" waited for  ", "dim")])
+        sample = (ramp[4] * 2 if glyphs.coloured else _WAITED_FOR, "hot")
+        parts.append([sample, (" waited for  ", "dim")])
     low_to_high = f"{ramp[0]}{ramp[3]}{ramp[7]}"
     parts.append([(low_to_high, "busy"), (" busy share", "dim")])
     line: Line = []

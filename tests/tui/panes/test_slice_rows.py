@@ -8,7 +8,7 @@ import pytest
 from kernbench.replay.time.slices import Slice
 from tui.draw import ASCII, UNICODE, Glyphs, without_colours
 from tui.panes.axis import Axis
-from tui.panes.slices import Marks, Pointed, Row, duration_text, slice_text
+from tui.panes.slices import Marks, Pointed, Row, duration_text, legend, slice_text
 
 NONE = Pointed()
 
@@ -183,6 +183,15 @@ def test_what_carries_bytes_is_hot_where_it_is_busy_and_waited_for():
     busy = np.array([1.0, 0.8, 0.2, 0.0])
     drawn.add_shares(busy, np.array([0.0, 0.7, 0.9, 1.0]))
     assert drawn.line == [("█", "busy"), ("▇", "hot"), ("▂", "busy"), (" ", "")]
+
+
+def test_without_colours_a_letter_says_where_it_is_waited_for():
+    drawn = row(5, without_colours(UNICODE))
+    busy = np.array([1.0, 0.8, 0.9, 0.2, 0.7])
+    drawn.add_shares(busy, np.array([0.0, 0.7, 0.9, 1.0, 1.0]))
+    assert text(drawn) == "█w█▂w"
+    line = legend("", without_colours(UNICODE), 40, hot=True)
+    assert ("w", "hot") in line
 
 
 def test_a_row_in_which_nothing_happens_says_so():
