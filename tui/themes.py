@@ -74,10 +74,11 @@ W bright_cyan      W2 cyan           w bright_cyan
 F bright_magenta   F2 magenta        f bright_magenta
 G bright_green     G2 green          g bright_green
 M bright_yellow    M2 yellow         m bright_yellow
-S white            S2 bright_white   s white
-H white            H2 bright_white   h white
-C bright_black     C2 white          c white
-? white            ?2 bright_white   ?- white
+S default          S2 default        s default
+H default          H2 default        h default
+C bright_black     C2 bright_black   c default
+Cink bright_white  C2ink bright_white
+? default          ?2 default        ?- default
 """
 
 
@@ -100,7 +101,7 @@ class Theme:
 
 
 _DEFAULT = "default"
-"""The terminal's own paper, or ink."""
+"""The terminal's own paper, or ink; as the ground of a class its ink."""
 XTERM: dict[str, int] = {}
 """By "#rrggbb" the number of the colour that stands for it where there are 256."""
 
@@ -127,6 +128,9 @@ def _styles(colours: Mapping[str, str]) -> dict[str, Style]:
     """
 
     def on(ground: str, ink: str, bold: bool = False) -> Style:
+        if ground != "paper" and colours[ground] == _DEFAULT:
+            # the terminal's ink, on which its paper is legible, be it dark or light
+            return Style(reverse=True, bold=bold or None)
         return Style(color=colours[ink], bgcolor=colours[ground], bold=bold or None)
 
     is_own = colours["paper"] == _DEFAULT

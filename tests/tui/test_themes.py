@@ -164,6 +164,16 @@ def test_the_theme_of_the_terminal_uses_its_sixteen_colours() -> None:
             assert colour is None or colour.triplet is None, name
 
 
+def test_the_theme_of_the_terminal_is_seen_on_dark_and_on_light_paper() -> None:
+    """Black and the whites are mostly the colour of some terminal's paper."""
+    papers = {0, 7, 15}
+    for name, style in THEMES["terminal"].styles.items():
+        assert style.bgcolor is None or style.bgcolor.number not in papers, name
+        is_on_paper = style.bgcolor is None or style.bgcolor.is_default
+        if is_on_paper and style.color is not None:
+            assert style.color.number not in papers, name
+
+
 def test_every_theme_has_every_style() -> None:
     (names,) = {tuple(theme.styles) for theme in THEMES.values()}
     assert all(isinstance(THEMES["dark"].styles[name], Style) for name in names)
