@@ -341,7 +341,9 @@ def run_script(session: ReplaySession, script: str) -> None:
     """
     try:
         text = _script_text(script)
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise RefusedError(f"{script}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
         raise RefusedError(f"{script}: cannot be read as a script: {error}") from None
     # What writes a file is to clean up after Ctrl-C; until here it ended at once.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:

@@ -153,7 +153,9 @@ def load(path: Path | None = None) -> Keymap:
         return Keymap()
     except RecursionError:
         return Keymap(notes=("config.toml: not read: nested too deeply",))
-    except (OSError, ValueError) as why:
+    except OSError as why:
+        return Keymap(notes=(f"config.toml: not read: {why.strerror}",))
+    except ValueError as why:
         return Keymap(notes=(f"config.toml: not read: {why}".splitlines()[0],))
 
 

@@ -33,6 +33,10 @@ def test_a_file_that_is_nested_deeply_leaves_a_note(tmp_path, line) -> None:
     assert load(file) == Keymap(notes=("config.toml: not read: nested too deeply",))
 
 
+def test_a_file_that_cannot_be_read_leaves_a_note(tmp_path) -> None:
+    assert load(tmp_path).notes == ("config.toml: not read: Is a directory",)
+
+
 def test_a_users_keys_replace_those_of_an_action() -> None:
     keymap = merged({"keys": {"step": ["e", "right"], "quit": "Q"}})
     assert keymap.keys["step"] == ("e", "right")

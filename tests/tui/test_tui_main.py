@@ -142,9 +142,11 @@ def test_a_comment_in_a_script_needs_a_space(trace_path: Path) -> None:
 def test_a_script_that_is_not_there_is_an_error(
     trace_path: Path, tmp_path: Path
 ) -> None:
-    result = run(trace_path, "--script", tmp_path / "none")
+    script = tmp_path / "none"
+    result = run(trace_path, "--script", script)
     assert result.exit_code == 2
-    assert result.stderr.count("\n") == 1
+    why = "cannot be read: No such file or directory"
+    assert result.stderr == f"error: {script}: {why}\n"
 
 
 @pytest.mark.slow

@@ -236,8 +236,14 @@ class ActivityIndex:
         """What each component that a pattern fits did in [t0, t1) ns; see ``matching``.
 
         A window that goes on after the end of the run has what the run has.
+        UsageError for a pattern that no component fits.
         """
         asked = self.matching(glob, stage(progress, 0.0, 0.05))
+        if glob and self.count and not len(asked):
+            raise UsageError(
+                f"components {glob!r}: no component is called so; names are as "
+                f"{self.name(0)}, links as '* -> {self.name(0)}'"
+            )
         tables = self._all_tables(stage(progress, 0.05, 0.3))
         edges = np.array([t0, t1])
         rows = []

@@ -333,6 +333,12 @@ def test_the_busiest_come_first_and_a_pattern_picks_components(bundled):
     assert list(links) == [row for row in wanted if fnmatchcase(row.name, "*.r?c?")]
 
 
+def test_a_pattern_that_no_component_fits_is_an_error(bundled):
+    session, _ = bundled
+    with pytest.raises(UsageError, match="components 'pe_gem': no component is called"):
+        session.run_line("activity components pe_gem")
+
+
 def test_every_kind_of_component_that_traffic_passed_is_there():
     session = ReplaySession(Trace.open(TRACES / "ccl_allreduce.msgpack"))
     rows = session.activity(0.0, session.trace.end_ns).components
