@@ -229,11 +229,12 @@ def _failed(index: Index, out: OutputRow, progress: Progress) -> Finding:
         return Finding("wrong", f"{row.tensor}: {row.note}", (), (), (), check)
     bad = _element(row.tensor, row.first_bad)
     chain = index.blame.named(bad, op, _DEPTH, stage(progress, 0.0, 0.2))
-    is_lost = chain.part.writers == (-1,)
-    holds = "was never written" if is_lost else f"= {chain.part.value or '?'}"
-    title += f", the first {bad} {holds}"
-    check = command(index.trace, "blame", bad)
     good = _right_element(index, out, chain, stage(progress, 0.2, 0.5))
+    if chain.part.writers == (-1,):
+        title += f", the first {bad} was never written"
+        return _never_written(index, out, title, good, stage(progress, 0.5, 1.0))
+    title += f", the first {bad} = {chain.part.value or '?'}"
+    check = command(index.trace, "blame", bad)
     parting: Parting | None = None
     if good is None:
         evidence = [f"no element of {row.tensor} is right"]
@@ -264,6 +265,26 @@ def _failed(index: Index, out: OutputRow, progress: Progress) -> Finding:
         (*evidence, *doubts),
         check,
     )
+
+
+def _never_written(
+    index: Index, out: OutputRow, title: str, good: _Right | None, progress: Progress
+) -> Finding:
+    """An output of which nobody wrote an element: who wrote a right one, whose lines
+    did not come to it.
+    """
+    tensor = out.row.tensor
+    evidence = f"no element of {tensor} is right"
+    ops: list[int] = []
+    lines: tuple[str, ...] = ()
+    if good is not None:
+        title += f", and is to be {good.expected}"
+        chain = index.blame.named(good.name, out.after - 1, _DEPTH, progress)
+        ops = _ops(chain)
+        lines = _suspects(chain, None, ())[:_LINES]
+        evidence = f"{good.name} is right, as these lines made it"
+    check = command(index.trace, "history", tensor)
+    return Finding("wrong", title, tuple(ops), lines, (evidence,), check)
 
 
 class _Right(NamedTuple):

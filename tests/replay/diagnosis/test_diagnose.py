@@ -9,6 +9,7 @@ import shlex
 from pathlib import Path
 from threading import Event
 
+import half_written
 import pytest
 from click.testing import CliRunner
 from pace import first_fast
@@ -353,6 +354,16 @@ def test_a_pe_that_loads_once_is_not_told_to_load_ahead(diagnosed):
         "tl.gather(x, at, 0)", "tl.exp(tl.exp(tl.exp(x)))"
     )
     assert "double-buffering" not in str(diagnosed(once))
+
+
+def test_of_an_element_that_nobody_wrote_the_line_that_stores_others_is_named(
+    diagnosed,
+):
+    first, *_ = diagnosed(half_written.SOURCE)
+    assert "the first y[1, 0] was never written" in first["title"]
+    stored = line_of("tl.store(y, tl.load(x))")
+    assert first["lines"][0] == stored
+    assert first["ops"]
 
 
 def test_of_a_run_that_an_error_ended_the_bench_is_not_blamed():
