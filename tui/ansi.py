@@ -190,11 +190,14 @@ class ScreenDiff(CompositorUpdate):
 
     It owns a character and a style for each cell written so far. Set ``update`` to the
     frame that the compositor made, then give this object to Textual in its place.
+    ``size`` is what can be shown, in columns and lines; None: what the console says,
+    which knows the terminal that the process has.
     """
 
     update: CompositorUpdate
 
     def __init__(self) -> None:
+        self.size: tuple[int, int] | None = None
         self._rows: dict[int, tuple[list[str], list[Style | None]]] = {}
         # Of equal styles one stands for all, so that cells compare by identity.
         self._styles: dict[Style | None, Style | None] = {}
@@ -214,10 +217,14 @@ class ScreenDiff(CompositorUpdate):
         for style, runs in self._changes(console).items():
             wanted = ink_of(style or Style.null(), console._color_system)
             pieces.append(sgr_change(ink, wanted))
-            pieces.append(_written(runs, console.width))
+            pieces.append(_written(runs, self._size_on(console)[0]))
             ink = wanted
         pieces.append(sgr_change(ink, PLAIN))
         return "".join(pieces)
+
+    def _size_on(self, console: Console) -> tuple[int, int]:
+        """Columns and lines that can be shown."""
+        return self.size or console.size
 
     def _changes(self, console: Console) -> dict[Style | None, list[CellRun]]:
         """Take over the cells of ``update``; return the runs that differ, by style.
@@ -225,7 +232,7 @@ class ScreenDiff(CompositorUpdate):
         A frame may still be as large as the terminal was before: a terminal would put
         what lies beyond its edge into the last column.
         """
-        size = console.size
+        size = self._size_on(console)
         changes: dict[Style | None, list[CellRun]] = {}
         x = 0
         y = 0
@@ -486,6 +493,7 @@ class DiffApp(App[None], inherit_bindings=False):
         named = named_driver(os.environ)
         if named:
             driver = driver_named(named)
+        self._draws_elsewhere = driver is not TerminalDriver
         super().__init__(driver_class=driver, **options)
         self.cells = ScreenDiff()
         self.ending = False
@@ -514,6 +522,8 @@ class DiffApp(App[None], inherit_bindings=False):
         """Write a frame: Textual calls this for each, and for nothing at all too."""
         if isinstance(renderable, CompositorUpdate):
             self.cells.update = renderable
+            if self._draws_elsewhere and self._driver is not None:
+                self.cells.size = self._driver._size
             renderable = self.cells
         super()._display(screen, renderable)
         if not self._batch_count:  # else Textual holds the frame back

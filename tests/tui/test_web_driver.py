@@ -136,6 +136,18 @@ def test_the_driver_that_is_named_draws_and_takes_keys(
         assert program.error() == ""
 
 
+def test_all_of_the_screen_is_drawn_where_another_size_is_shown(
+    trace_path: Path, tmp_path: Path
+) -> None:
+    """The process has no terminal, or one of another size."""
+    with piped(trace_path, state=tmp_path, LINES="20") as program:
+        program.until(lambda: "quit" in program.screen.display[29])
+        program.screen.resize(40, 120)
+        program.tell(type="resize", width=120, height=40)
+        program.until(lambda: "quit" in program.screen.display[39])
+        program.until(lambda: program.screen.display[2][119] == "╮")
+
+
 @pytest.mark.slow
 def test_without_who_draws_the_program_ends(trace_path: Path, tmp_path: Path) -> None:
     with piped(trace_path, "--op", 40, state=tmp_path) as program:
