@@ -8,7 +8,6 @@ faster. Each answer is shown as rows of text, most of them with a bar for a shar
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -53,6 +52,7 @@ from kernbench.replay.time.roofline import Roof, Roofline
 from kernbench.replay.views.ops import InService
 from kernbench.replay.whatif.answers import CausalProfile, Gain
 from tui.draw import Glyphs, Line, clip
+from tui.newest import Newest
 from tui.panes.base import (
     Answers,
     BasePane,
@@ -177,7 +177,7 @@ class StatsPane(BasePane[StatsState]):
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._made = OrderedDict[_MadeFor, Sequence[_Row]]()
+        self._made = Newest[_MadeFor, Sequence[_Row]](_KEPT)
 
     def start(self) -> StatsState:
         """The diagnosis."""
@@ -486,21 +486,26 @@ class StatsPane(BasePane[StatsState]):
         questions, so that a step does not make them again.
         """
         key = _MadeFor(queries[: len(found)], frame.width, frame.glyphs, proved)
-        kept = self._made.get(key)
-        if kept is not None:
-            return kept
+        return self._made.get(
+            key, lambda: self._rows_so_far(queries, found, frame, proved)
+        )
+
+    def _rows_so_far(
+        self,
+        queries: tuple[Query, ...],
+        found: Sequence[Any],
+        frame: Frame,
+        proved: frozenset[ProvedGain],
+    ) -> Sequence[_Row]:
+        """The rows of what was found; none while what would be empty may yet change."""
         answer = found[0]
         if isinstance(answer, Diagnosis):
             answer = ranked(*found)
         if isinstance(answer, CausalProfile):
             answer = _with_proofs(answer, proved)
-        rows: Sequence[_Row] = ()
         if answer or len(found) == len(queries):
-            rows = self._rows_of(answer, frame.width - 1, frame.glyphs)
-        self._made[key] = rows
-        if len(self._made) > _KEPT:
-            self._made.popitem(last=False)
-        return rows
+            return self._rows_of(answer, frame.width - 1, frame.glyphs)
+        return ()
 
     def _rows_of(self, found: Any, width: int, glyphs: Glyphs) -> list[_Row]:
         """The rows of an answer; where nothing else is laid out here, its text."""

@@ -7,7 +7,6 @@ that folds (``tree.py``), and a few of them may be pinned on top.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
@@ -43,6 +42,7 @@ from kernbench.replay.views.causes import Causes
 from kernbench.replay.views.ops import InService
 from kernbench.replay.views.timeline import RowCells, TrafficCells
 from tui.draw import Glyphs, Line, Run, clip
+from tui.newest import Newest
 from tui.panes.axis import Axis, minimap, ruler
 from tui.panes.base import (
     Answers,
@@ -223,7 +223,7 @@ class TimelinePane(BasePane[TimelineState]):
         self._end = max(index.trace.end_ns, 1.0)
         self._windows = Windows(self._end, index.ops)
         self._row_ops = RowOps(index)
-        self._tables: OrderedDict[_TableKey, _Table] = OrderedDict()
+        self._tables = Newest[_TableKey, _Table](_TABLES_KEPT)
 
     def start(self) -> TimelineState:
         """The window fitted to the launches; nothing is folded by hand or pinned."""
@@ -360,13 +360,9 @@ class TimelinePane(BasePane[TimelineState]):
             has_lanes=lanes is not None,
             has_traffic=groups is not None,
         )
-        found = self._tables.get(key)
-        if found is None:
-            found = self._made_table(state, frame, lanes, groups)
-            self._tables[key] = found
-            if len(self._tables) > _TABLES_KEPT:
-                self._tables.popitem(last=False)
-        return found
+        return self._tables.get(
+            key, lambda: self._made_table(state, frame, lanes, groups)
+        )
 
     def _made_table(
         self,

@@ -18,6 +18,7 @@ from textual.widget import Widget
 
 from tui.draw import STYLES, Glyphs, Line, Run, cut, rule, strip
 from tui.messages import PaneClicked, PaneScrolled
+from tui.newest import Newest
 from tui.panes.base import Picture
 
 _LINES_KEPT = 4096
@@ -61,9 +62,9 @@ class _Strips:
     """
 
     def __init__(self) -> None:
-        self.by_line: OrderedDict[tuple[Run, ...], Strip] = OrderedDict()
-        self.by_content: OrderedDict[tuple[Run, ...], Strip] = OrderedDict()
-        self.by_picture: OrderedDict[Picture, list[Strip]] = OrderedDict()
+        self.by_line = Newest[tuple[Run, ...], Strip](_LINES_KEPT)
+        self.by_content = Newest[tuple[Run, ...], Strip](_LINES_KEPT)
+        self.by_picture = Newest[Picture, list[Strip]](_PICTURES_KEPT)
 
 
 class PaneView(Widget):
@@ -241,31 +242,22 @@ class PaneView(Widget):
 
     def _strips_of(self, picture: Picture) -> list[Strip]:
         """A strip for each line that there is room for."""
-        made = self._made.by_picture
-        found = made.get(picture)
-        if found is None:
+
+        def made() -> list[Strip]:
             height = self.room.height
             lines: list[Sequence[Run]] = [*picture.lines[:height]]
             lines += [[]] * (height - len(lines))
-            found = [self._strip_within(line) for line in lines]
-            made[picture] = found
-            if len(made) > _PICTURES_KEPT:
-                made.popitem(last=False)
-        return found
+            return [self._strip_within(line) for line in lines]
+
+        return self._made.by_picture.get(picture, made)
 
     def _strip_within(self, line: Sequence[Run]) -> Strip:
         """The strip of a line of the picture: most lines of a picture were in the one
         before.
         """
-        key = tuple(line)
-        made = self._made.by_content
-        found = made.get(key)
-        if found is None:
-            found = self._strip_of(self._within(line))
-            made[key] = found
-            if len(made) > _LINES_KEPT:
-                made.popitem(last=False)
-        return found
+        return self._made.by_content.get(
+            tuple(line), lambda: self._strip_of(self._within(line))
+        )
 
     def _within(self, line: Sequence[Run]) -> Sequence[Run]:
         """A line of the picture, between the borders if there are any; it shows where
@@ -281,15 +273,9 @@ class PaneView(Widget):
         """One object for equal lines, so that what did not change is not
         written again.
         """
-        key = tuple(line)
-        made = self._made.by_line
-        found = made.get(key)
-        if found is None:
-            found = self._filtered(strip(line, self._columns))
-            made[key] = found
-            if len(made) > _LINES_KEPT:
-                made.popitem(last=False)
-        return found
+        return self._made.by_line.get(
+            tuple(line), lambda: self._filtered(strip(line, self._columns))
+        )
 
     def _filtered(self, line: Strip) -> Strip:
         """A line without what NO_COLOR forbids. These styles have no colours of 16
