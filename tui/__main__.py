@@ -97,9 +97,11 @@ def main(
     guard_tracebacks()
     try:
         path = None
+        if demo and file is not None:
+            raise click.UsageError("--demo opens a bundled trace: it takes no FILE")
         if file:
             path = Path(file)
-        elif demo and file is None:
+        elif demo:
             path = demo_path()
         driver = named_driver(os.environ)
         ascii_only = plain

@@ -149,6 +149,12 @@ def test_a_script_that_is_not_there_is_an_error(
     assert result.stderr == f"error: {script}: {why}\n"
 
 
+def test_demo_takes_no_other_trace(trace_path: Path) -> None:
+    result = run(trace_path, "--demo")
+    assert result.exit_code == 2
+    assert "--demo opens a bundled trace" in result.stderr
+
+
 @pytest.mark.slow
 def test_demo_is_the_bundled_trace(trace_path: Path) -> None:
     assert demo_path() == trace_path
