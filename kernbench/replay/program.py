@@ -24,8 +24,8 @@ from kernbench.replay.alignment import mixed
 from kernbench.replay.index import Index
 from kernbench.replay.text import param_text
 from kernbench.trace import Trace
-from kernbench.trace.groups import Groups, ranges
-from kernbench.trace.hops import tile_columns
+from kernbench.trace.groups import ranges
+from kernbench.trace.hops import rows_of_calls, tile_columns
 from kernbench.trace.params import ParamBlock
 
 _NO_PARAMS = ("snapshot", "input_snapshots", "handle_id", "out_addr")
@@ -329,7 +329,7 @@ def _is_scratch(trace: Trace) -> Bools:
 
 def _makers(trace: Trace) -> Ints:
     """By allocation the row of ``trace.commands`` that made it, -1 where unknown."""
-    return Groups(trace.commands.cmd).first(trace.alloc_columns.cmd[:])
+    return rows_of_calls(trace, trace.alloc_columns.cmd[:])
 
 
 def _alloc_identities(trace: Trace, is_scratch: Bools) -> Array:

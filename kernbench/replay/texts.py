@@ -12,7 +12,7 @@ from kernbench.common.progress import Progress, computed_beside, no_progress, pa
 from kernbench.replay.text import count_text, wrapped
 from kernbench.replay.time.kernel_calls import pe_label
 from kernbench.trace import Trace
-from kernbench.trace.groups import Groups
+from kernbench.trace.hops import rows_of_calls
 
 NO_TEXTS = "no kernel printed anything, and nothing was warned of"
 """What is said of a trace without texts."""
@@ -154,8 +154,7 @@ class TextIndex:
     @cached_property
     def _calls(self) -> Ints:
         """By text the row of the call that said it, -1 where none did."""
-        commands = self._trace.commands
-        return Groups(commands.cmd).first(self._trace.text_columns.cmd[:])
+        return rows_of_calls(self._trace, self._trace.text_columns.cmd[:])
 
     @cached_property
     def _ops_before(self) -> tuple[Ints, Ints]:

@@ -116,6 +116,13 @@ def hop_columns(trace: Trace) -> Hops:
     )
 
 
+def rows_of_calls(trace: Trace, cmd: Column) -> Ints:
+    """By row of a column ``cmd`` of any log the row of that call in ``trace.commands``;
+    -1 where it is not recorded.
+    """
+    return Groups(trace.commands.cmd).first(cmd)
+
+
 def named(trace: Trace, prefix: str, rows: Ints | slice = slice(None)) -> Bools:
     """By row whether the op's name begins with ``prefix``; of all rows, or of some."""
     names = trace.op_columns.name[rows]

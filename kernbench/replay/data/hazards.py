@@ -33,7 +33,8 @@ from kernbench.replay.data.spread import (
 )
 from kernbench.sim_engine.access_columns import AccessColumns, Places
 from kernbench.trace import Trace
-from kernbench.trace.groups import Groups, ranges
+from kernbench.trace.groups import ranges
+from kernbench.trace.hops import rows_of_calls
 
 LATE_WRITER = "read of bytes whose writer is in flight"
 TWO_WRITERS = "overlapping writes in flight"
@@ -520,7 +521,7 @@ def timing(trace: Trace, touched: AccessColumns) -> Timing:
 
     begins = log.t_start[row]
     stores = np.flatnonzero(named("dma_write") & is_write)
-    calls = Groups(trace.commands.cmd).first(log.cmd[row[stores]])
+    calls = rows_of_calls(trace, log.cmd[row[stores]])
     stores = stores[calls >= 0]
     issued = trace.commands.t_issue[calls[calls >= 0]]
     begins[stores] = np.minimum(begins[stores], issued)

@@ -10,8 +10,7 @@ import numpy as np
 from kernbench.common.arrays import Ints
 from kernbench.replay.answers import OpRow
 from kernbench.trace import Trace
-from kernbench.trace.groups import Groups
-from kernbench.trace.hops import kernel_lines
+from kernbench.trace.hops import kernel_lines, rows_of_calls
 
 LIBRARY = "kernbench/ccl/"
 """Where the lines of collectives are that everybody calls."""
@@ -27,7 +26,7 @@ def telling_lines(trace: Trace) -> tuple[list[str], Ints]:
     log = trace.callers
     if not len(log.cmd):
         return lines, which
-    called = Groups(trace.commands.cmd).first(log.cmd[:])
+    called = rows_of_calls(trace, log.cmd[:])
     is_known = called >= 0
     called = called[is_known]
     keys = log.file[:][is_known].astype(np.int64) << 32 | log.line[:][is_known]

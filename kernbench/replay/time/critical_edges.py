@@ -25,7 +25,13 @@ from kernbench.replay.time.moments import Moments
 from kernbench.replay.time.op_classes import CLASSES
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
-from kernbench.trace.hops import are_of_types, integers, named, tile_columns
+from kernbench.trace.hops import (
+    are_of_types,
+    integers,
+    named,
+    rows_of_calls,
+    tile_columns,
+)
 from kernbench.trace.spec_values import issue_ns, sent_bytes_per_ns, spec_number
 
 # What the time between two moments counts as: an op of a class in service, a wait, a
@@ -85,9 +91,7 @@ class EdgeFinder:
         self._trace = trace
         self._classes = classes
         self._moments = moments
-        self.call_of_op: Ints = Groups(trace.commands.cmd[:]).first(
-            trace.op_columns.cmd[:]
-        )
+        self.call_of_op = rows_of_calls(trace, trace.op_columns.cmd[:])
         self._composite, self._tile = tile_columns(trace)
         self._host = host_order(trace, moments)
         self._issues = self._how_issued()
