@@ -20,7 +20,7 @@ from kernbench.replay.data.blame import Blame
 from kernbench.replay.data.history import History
 from kernbench.replay.data.touches import RowsOf, rows_in_parts
 from kernbench.trace import Trace
-from kernbench.trace.groups import Groups
+from kernbench.trace.hops import rows_of_calls
 
 _FETCHES = ("dma_read", "ipcq_recv")
 """Ops that bring a PE what it is to compute with."""
@@ -82,7 +82,7 @@ class UnreadIndex:
     def _turns(self) -> Ints:
         """By op the launch and the PE that issued it, as one number; -1: the host."""
         log = self._trace.commands
-        row = Groups(log.cmd).first(self._trace.op_columns.cmd[:])
+        row = rows_of_calls(self._trace, self._trace.op_columns.cmd[:])
         launch = log.launch[:].astype(np.int64)
         turn = np.where(launch < 0, -1, launch << 32 | log.pe[:].astype(np.int64))
         turn = np.append(turn, -1)  # row -1: of no command

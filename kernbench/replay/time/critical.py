@@ -29,8 +29,7 @@ from kernbench.replay.time.critical_edges import (
 from kernbench.replay.time.critical_graph import Graph, build_graph
 from kernbench.replay.time.op_index import OpIndex
 from kernbench.trace import Trace
-from kernbench.trace.groups import Groups
-from kernbench.trace.hops import kernel_lines, named
+from kernbench.trace.hops import kernel_lines, named, rows_of_calls
 from kernbench.trace.mapped import Column
 
 __all__ = ["WHATS", "CriticalIndex", "CriticalPath", "Step", "repeated_steps"]
@@ -301,7 +300,7 @@ class CriticalIndex:
 
         every = np.arange(len(waits.cmd))
         of_op = np.where(waits.row[:] >= 0, waits.row[:], _NONE)
-        call = Groups(log.cmd[:]).first(waits.cmd[:])
+        call = rows_of_calls(trace, waits.cmd[:])
         held = (call >= 0) & (_taken(log.pe, call, 0) == waits.node[:])
         row = np.concatenate([every, np.flatnonzero(held)])
         owner = np.append(of_op, count + call[held])

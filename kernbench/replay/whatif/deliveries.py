@@ -33,8 +33,7 @@ from kernbench.sim_engine.op_log import OpRecord
 from kernbench.topology.dram import ChannelModel, Layout, Share, layout_of, new_channel
 from kernbench.topology.spec import HbmSpec
 from kernbench.trace import Trace
-from kernbench.trace.groups import Groups
-from kernbench.trace.hops import tile_columns
+from kernbench.trace.hops import rows_of_calls, tile_columns
 
 _NONE = -1
 
@@ -599,7 +598,7 @@ def _ages_of(trace: Trace, sent: list[Sent]) -> list[Age]:
     log = trace.commands
     _, tile = tile_columns(trace)
     cmd = trace.op_columns.cmd[:].astype(np.int64)
-    call = Groups(log.cmd[:]).first(cmd)
+    call = rows_of_calls(trace, cmd)
     issued = np.append(log.t_issue[:], 0.0)[call]
     ops = [one.op for one in sent]
     columns = (issued[ops].tolist(), cmd[ops].tolist(), tile[ops].tolist(), sent)

@@ -47,7 +47,13 @@ from kernbench.replay.whatif.services import Services, services_of
 from kernbench.replay.whatif.weights import Weights
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
-from kernbench.trace.hops import integers, kernel_lines, named, tile_columns
+from kernbench.trace.hops import (
+    integers,
+    kernel_lines,
+    named,
+    rows_of_calls,
+    tile_columns,
+)
 from kernbench.trace.spec_values import spec_number
 
 _NONE = -1
@@ -170,7 +176,7 @@ class _Builder:
         self._at_channels: list[Served] = []
         self._composite, self._tile = tile_columns(trace)
         self._host = host_order(trace, self._moments)
-        self._call_of_op = Groups(trace.commands.cmd[:]).first(trace.op_columns.cmd[:])
+        self._call_of_op = rows_of_calls(trace, trace.op_columns.cmd[:])
         self._tiles = (np.empty(0, np.int64),) * 3
         self._is_push = named(trace, "ipcq_copy")
         self._in_order = (np.empty(0, np.int64),) * 2

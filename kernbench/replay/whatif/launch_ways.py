@@ -9,7 +9,7 @@ from kernbench.replay.time.message_routes import LAUNCHED
 from kernbench.replay.whatif.machine import Machine, message_ns
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
-from kernbench.trace.hops import are_of_types
+from kernbench.trace.hops import are_of_types, rows_of_calls
 
 LAUNCH_BYTES = 64
 """Of the message that a launch is (docs/machine.md, "The host and launches")."""
@@ -40,7 +40,7 @@ def launch_ways(trace: Trace, machine: Machine) -> Ints:
     took = np.append(took, 0.0)
     total = took[:-1] + took[before] + took[first]
     issued = trace.commands.t_issue
-    call = Groups(trace.commands.cmd[:]).first(cmd)
+    call = rows_of_calls(trace, cmd)
     is_pe = are_of_types(trace, {"pe_cpu"})
     at_pe = np.flatnonzero(is_pe[ways.last_node[path]] & (call >= 0))
     farthest = at_pe[np.lexsort((-total[at_pe], cmd[at_pe]))]

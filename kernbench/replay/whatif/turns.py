@@ -44,8 +44,7 @@ from kernbench.replay.whatif.graph import Graph
 from kernbench.replay.whatif.machine import Machine
 from kernbench.replay.whatif.walk import Late
 from kernbench.trace import Trace
-from kernbench.trace.groups import Groups
-from kernbench.trace.hops import tile_columns
+from kernbench.trace.hops import rows_of_calls, tile_columns
 
 _NODES = 1 << 10
 """Nodes between two calls of progress, some ms."""
@@ -167,7 +166,7 @@ class Turns:
         self._landed_as_recorded = known.landed
         self._issued_after: dict[int, int] = {}
         rows = np.array([one.op for one in known.sent], np.int64)
-        call = Groups(trace.commands.cmd[:]).first(trace.op_columns.cmd[rows])
+        call = rows_of_calls(trace, trace.op_columns.cmd[rows])
         issued_after = np.append(graph.issued_after, _NONE)[call].tolist()
         starts = graph.moments.op_start(rows).tolist()
         each = zip(known.sent, known.ages, starts, issued_after, strict=True)
@@ -193,7 +192,7 @@ class Turns:
 
     def _add_engines(self, trace: Trace, graph: Graph) -> None:
         """``_engine`` by start and by end of an op, and how many slots each has."""
-        call = Groups(trace.commands.cmd[:]).first(trace.op_columns.cmd[:])
+        call = rows_of_calls(trace, trace.op_columns.cmd[:])
         pool, slots = pools(trace, call)
         rows = np.arange(len(pool))
         starts = graph.moments.op_start(rows).tolist()
