@@ -39,7 +39,7 @@ from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.engine import HOST, GraphEngine
 from kernbench.sim_engine.event_log import Shard
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
-from kernbench.sim_engine.verify import Expectation
+from kernbench.sim_engine.verify import Expectation, as_stored
 
 __all__ = ["Tensor", "TensorPtr", "Torch"]
 
@@ -189,7 +189,8 @@ class Torch:
 
         All its copies are judged against ``reference`` rounded to its dtype, by default
         with the tolerances of ADR-0020 D11. VerificationError for a reference of
-        another shape, and for a name that is taken.
+        another shape, or with a number that an integer dtype has not, and for a name
+        that is taken.
         """
         name = self._of_rank(name) if name else tensor.name
         whole = np.asarray(reference)
@@ -207,7 +208,7 @@ class Torch:
             tolerance = replace(tolerance, rtol=rtol)
         if atol is not None:
             tolerance = replace(tolerance, atol=atol)
-        whole = whole.astype(np_dtype(tensor.dtype))
+        whole = as_stored(name, whole, tensor.dtype)
         self.multiprocessing.drain()
         for shard in tensor.shards:
             key = name if len(tensor.shards) == 1 else f"{name}.{shard.index}"

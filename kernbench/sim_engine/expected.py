@@ -14,14 +14,14 @@ import numpy.typing as npt
 
 from kernbench.common.arrays import Array
 from kernbench.common.dtypes import dtype as dtype_row
-from kernbench.common.dtypes import itemsize, name_of, np_dtype
+from kernbench.common.dtypes import itemsize, name_of
 from kernbench.common.messages import Region
 from kernbench.errors import KernbenchError, VerificationError
 from kernbench.sim_engine.accesses import regions
 from kernbench.sim_engine.event_log import Shard
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.op_log import OpRecord
-from kernbench.sim_engine.verify import Expectation
+from kernbench.sim_engine.verify import Expectation, as_stored
 
 Address: TypeAlias = tuple[str, int]
 """The space and the address of a tensor's first byte."""
@@ -48,7 +48,8 @@ def expectations(
     the key of an array is its (space, address), or a name: one of ``tensors``, or the
     ``handle_id`` of a store. Arrays are judged after all records, with the tolerance of
     the dtype in which the log has written there (ADR-0020 D11).
-    VerificationError for a name that is not known, and for an array of another size.
+    VerificationError for a name that is not known, for an array of another size, and
+    for a number that an integer dtype has not.
     """
     if not isinstance(expected, Mapping):
         return _of_output(np.asarray(expected), records, tensors, initial)
@@ -154,9 +155,8 @@ def _at(
     dtype = _dtype_at(place, array, records, initial)
     space, addr = place
     tolerance = dtype_row(dtype).tolerance
-    return Expectation(
-        space, addr, _as_stored(array, dtype), dtype, tolerance, len(records)
-    )
+    stored = np.ascontiguousarray(as_stored(f"{space} {addr:#x}", array, dtype))
+    return Expectation(space, addr, stored, dtype, tolerance, len(records))
 
 
 def _sharded(
@@ -177,10 +177,11 @@ def _sharded(
     for number, (shard, end) in enumerate(zip(shards, extents, strict=True)):
         box = tuple(map(slice, shard.origin, end))
         key = name if len(shards) == 1 else f"{name}.{number}"
+        stored = as_stored(key, array[box], shard.dtype)
         found[key] = Expectation(
             space=shard.space,
             addr=shard.addr,
-            array=_as_stored(array[box], shard.dtype),
+            array=np.ascontiguousarray(stored),
             dtype=shard.dtype,
             tolerance=dtype_row(shard.dtype).tolerance,
             after=after,
@@ -189,11 +190,6 @@ def _sharded(
             origin=tuple(shard.origin),
         )
     return found
-
-
-def _as_stored(array: Array, dtype: str) -> Array:
-    """A reference rounded to the dtype in which it is stored."""
-    return np.ascontiguousarray(array.astype(np_dtype(dtype)))
 
 
 def _dtype_at(

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from kernbench.common.arrays import Array, Bools, Floats, Ints, as_f64
-from kernbench.common.dtypes import is_float, itemsize, np_dtype
+from kernbench.common.dtypes import is_float, itemsize
 from kernbench.common.messages import Region, as_matrix
 from kernbench.common.progress import Progress, no_progress
 from kernbench.common.rows import Rows
@@ -36,7 +36,7 @@ from kernbench.sim_engine.plans import (
     operands_of,
     plan_of,
 )
-from kernbench.sim_engine.verify import first_index
+from kernbench.sim_engine.verify import first_index, fits
 
 Grid: TypeAlias = tuple[Ints, Ints]
 """Some rows and some columns of what a composite writes."""
@@ -204,13 +204,7 @@ def _cast(value: Array, dtype: str) -> Floats:
     of integers may be meant to wrap; a cast is not.
     """
     written = _as_written(value, dtype)
-    as_stored: np.dtype[Any] = np_dtype(dtype)
-    if as_stored.kind not in "iu":
-        return written
-    whole = np.trunc(as_f64(value))
-    range_of = np.iinfo(as_stored)
-    has_one = (whole >= range_of.min) & (whole <= range_of.max)  # NaN is in no range
-    return np.where(has_one, written, whole)
+    return np.where(fits(value, dtype), written, np.trunc(as_f64(value)))
 
 
 class _OracleMemory:

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from typing import Any
 
 import numpy as np
 
@@ -95,6 +96,40 @@ def ulp_distance(a: Array, b: Array) -> Array:
     apart = np.maximum(size_a, size_b) - np.minimum(size_a, size_b)
     other_sign = (bits_a ^ bits_b) & sign
     return np.asarray(np.where(other_sign, size_a + size_b, apart))
+
+
+def fits(values: Array, dtype: str) -> Bools:
+    """Which numbers ``dtype`` has, when they are rounded to it.
+
+    Of an integer those are the ones in its range, and NaN is not; a float has all, as
+    what is too large for it rounds to infinity. bool has all, too.
+    """
+    as_stored: np.dtype[Any] = np_dtype(dtype)
+    if as_stored.kind not in "iu":
+        return np.ones(values.shape, np.bool_)
+    lowest = int(np.iinfo(as_stored).min)
+    highest = int(np.iinfo(as_stored).max)
+    if values.dtype.kind in "iub":
+        return np.asarray((values >= lowest) & (values <= highest))
+    whole = np.trunc(as_f64(values, copy=False))
+    # f64 has the number behind the highest, but not always the highest itself
+    return np.asarray((whole >= float(lowest)) & (whole < float(highest + 1)))
+
+
+def as_stored(name: str, reference: Array, dtype: str) -> Array:
+    """A reference rounded to the dtype in which the tensor ``name`` is stored.
+
+    VerificationError for a number that the dtype has not. Wrapped it would be another
+    one, and the same as that of a kernel that wraps where it should not.
+    """
+    first = first_index(np.asarray(~fits(reference, dtype)))
+    if first is not None:
+        raise VerificationError(
+            f"expect {name!r}: the reference has {reference[first]} at {list(first)}, "
+            f"and {dtype} has no such number; give the tensor a wider dtype or, if it "
+            f"is to wrap, the reference as .astype({np_dtype(dtype).name!r})"
+        )
+    return reference.astype(np_dtype(dtype))
 
 
 def _distance(actual: Array, expected: Array, a: Floats, r: Floats) -> Floats:

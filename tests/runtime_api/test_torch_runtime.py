@@ -241,6 +241,34 @@ def test_expect_refuses_another_shape_and_a_name_that_is_taken(torch):
         torch.expect(x, X)
 
 
+@pytest.mark.parametrize("number", [128, -129, np.nan, np.inf])
+def test_expect_refuses_a_number_that_an_integer_dtype_has_not(torch, number):
+    x = torch.zeros((2,), "i8", name="x")
+    what = f"'x': the reference has {number} at \\[1\\], and i8 has no such number"
+    with pytest.raises(VerificationError, match=what):
+        torch.expect(x, np.array([0, number]))
+
+
+def test_a_sum_that_wraps_is_not_what_was_expected(simulate):
+    def kernel(x_ptr, tl):
+        x = tl.load(x_ptr, (2,), "i8")
+        tl.store(x_ptr, x + x)
+
+    def bench(torch):
+        numbers = np.array([1, 100])
+        x = torch.tensor(numbers, "i8", name="x")
+        torch.launch("k", kernel, x)
+        torch.expect(x, 2 * numbers)
+
+    with pytest.raises(VerificationError, match=r"200 at \[1\].*\.astype\('int8'\)"):
+        simulate(bench)
+
+
+def test_a_reference_may_wrap_itself_or_be_cut_off_behind_the_point(torch):
+    torch.expect(torch.zeros((1,), "i8"), np.array([200]).astype("int8"))
+    torch.expect(torch.zeros((1,), "i8"), [-128.9])
+
+
 def test_expect_tells_the_recorder_each_shard(simulate, events):
     def bench(torch):
         torch.expect(torch.tensor(X, dp=ROWS, name="x"), X, rtol=0.5)

@@ -13,6 +13,7 @@ from kernbench.sim_engine.verify import (
     Expectation,
     VerifyReport,
     compare,
+    fits,
     judge,
     ulp_distance,
 )
@@ -132,6 +133,13 @@ def test_ulps_of_f64_are_the_distance_of_ordered_bits(a, b):
 
 def expectation(array, addr=0, **more):
     return Expectation("hbm", addr, array, "f32", EXACT, after=1, **more)
+
+
+def test_the_ends_of_an_integer_fit_and_what_is_behind_them_does_not():
+    ends = np.array([-(2.0**63), 2.0**63 - 1024, 2.0**63])
+    assert fits(ends, "i64").tolist() == [True, True, False]
+    assert fits(np.array([0, 2**64 - 1], np.uint64), "i64").tolist() == [True, False]
+    assert fits(np.array([-1, 2**63 - 1]), "u64").tolist() == [False, True]
 
 
 def test_bytes_never_written_are_not_ok_and_say_so():
