@@ -151,7 +151,7 @@ def plot_of(results: Results, x: str | None, y: str | None) -> Plot | None:
 def _first_number(results: Results) -> str | None:
     """The first name in which points differ, and which has numbers only."""
     for name in results.varied():
-        values = [row.point.values().get(name) for row in results.rows]
+        values = [value_of(row, name) for row in results.rows]
         if all(isinstance(value, int | float) for value in values):
             return name
     return None

@@ -18,7 +18,7 @@ import yaml
 from kernbench.errors import RefusedError, UsageError
 from kernbench.sweep.space import Objective, Point, RunOptions
 from kernbench.sweep.store import POINTS, SWEEP, TRACES, Row, read_rows
-from kernbench.sweep.table import as_record, is_right, pareto, value_of
+from kernbench.sweep.table import as_record, is_right, pareto, value_of, values_of
 
 _MOST_ERROR = 60
 """So many characters of an error are in a table."""
@@ -44,8 +44,8 @@ class Results:
         return objective.badness(value_of(self.rows[index], objective.column))
 
     def varied(self) -> list[str]:
-        """The names of parameters, fields and the seed in which rows differ."""
-        points = [row.point.values() for row in self.rows]
+        """The columns of parameters, fields and the seed in which rows differ."""
+        points = [values_of(row.point) for row in self.rows]
         names = dict.fromkeys(name for values in points for name in values)
         return [
             name
@@ -73,7 +73,7 @@ class Results:
         found: dict[str, None] = {}
         for row in self.rows:
             of_result = list(row.result or ["error"])
-            found |= dict.fromkeys([*row.point.values(), *of_result])
+            found |= dict.fromkeys([*values_of(row.point), *of_result])
         return list(found)
 
     def row(self, number: int) -> Row:
@@ -248,7 +248,7 @@ def as_yaml(value: Any) -> str:
     return yaml.safe_dump(value, width=10**6).splitlines()[0]
 
 
-def point_text(point: Point, names: Sequence[str]) -> str:
-    """A point in a line, by these names."""
-    values = point.values()
-    return " ".join(f"{name}={values.get(name)}" for name in names)
+def point_text(point: Point, columns: Sequence[str]) -> str:
+    """A point in a line, by these columns."""
+    values = values_of(point)
+    return " ".join(f"{column}={values.get(column)}" for column in columns)

@@ -7,8 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.sweep.space import Objective
+from kernbench.sweep.columns import COLUMNS
+from kernbench.sweep.space import Objective, Point
 from kernbench.sweep.store import Row
+
+_OF_RESULTS = (*COLUMNS, "notes", "wrong", "error")
+"""The names of columns that no parameter can have."""
 
 
 def is_right(row: Row) -> bool:
@@ -16,9 +20,21 @@ def is_right(row: Row) -> bool:
     return row.result is not None and bool(row.result["ok"])
 
 
+def values_of(point: Point) -> dict[str, Any]:
+    """What a point was, by column.
+
+    That is the name, or ``set.ops`` of a parameter ``ops``: results have ``ops``, too.
+    """
+    found = {}
+    for name, value in point.values().items():
+        column = f"set.{name}" if name in _OF_RESULTS else name
+        found[column] = value
+    return found
+
+
 def value_of(row: Row, column: str) -> Any:
-    """What a row has in a column of results, or on an axis; None if it has nothing."""
-    found = {"error": row.error, **row.point.values()}
+    """What a row has in a column of results, or of ``values_of``; None: nothing."""
+    found = {"error": row.error, **values_of(row.point)}
     if row.result is not None:
         found |= row.result
         if column.startswith("ops_by_kind."):

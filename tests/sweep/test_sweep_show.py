@@ -3,6 +3,7 @@
 import json
 import random
 import shlex
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -11,10 +12,10 @@ from click.testing import CliRunner
 from kernbench.cli import main
 from kernbench.sweep.command import _open
 from kernbench.sweep.plot import plot_of
-from kernbench.sweep.show import Results, read_results
+from kernbench.sweep.show import Results, read_results, table_lines
 from kernbench.sweep.space import Objective, Point, RunOptions
 from kernbench.sweep.store import Row
-from kernbench.sweep.table import pareto
+from kernbench.sweep.table import pareto, value_of
 from kernbench.trace import Trace
 
 LEAST_TIME = Objective("end_ns", "min")
@@ -58,7 +59,8 @@ def test_the_front_of_one_objective_is_all_that_are_best():
 
 
 def results(rows, objectives=(LEAST_TIME, MOST_OPS)):
-    return Results("folder", "matmul", tuple(objectives), RunOptions(), tuple(rows))
+    options = RunOptions()
+    return Results(Path("folder"), "matmul", tuple(objectives), options, tuple(rows))
 
 
 def test_rows_are_sorted_by_any_column_and_those_without_it_are_last():
@@ -67,6 +69,29 @@ def test_rows_are_sorted_by_any_column_and_those_without_it_are_last():
     assert found.sorted_by("end_ns", True) == [3, 0, 2, 1]
     assert found.sorted_by("n", True) == [3, 2, 1, 0]
     assert found.sorted_by("error") == [1, 0, 2, 3]
+
+
+def test_a_parameter_named_as_a_column_of_results_is_not_shown_as_that():
+    rows = []
+    for count, end_ns in ((1, 5.0), (2, 3.0)):
+        point = Point({"ops": count, "error": "none"}, {}, 0)
+        rows.append(
+            Row(f"{count}", point, {"end_ns": end_ns, "ops": 40, "ok": True}, None)
+        )
+    rows.append(Row("3", Point({"ops": 3, "error": "none"}, {}, 0), None, "it failed"))
+    found = results(rows, [LEAST_TIME])
+    assert found.varied() == ["set.ops"]
+    assert [value_of(one, "ops") for one in found.rows] == [40, 40, None]
+    assert [value_of(one, "error") for one in found.rows] == [None, None, "it failed"]
+    assert found.sorted_by("set.ops", True) == [2, 1, 0]
+    header, *lines = table_lines(found, [0, 1])
+    assert header.split() == ["row", "set.ops", "end_ns"]
+    assert [line.split() for line in lines[::2]] == [["1", "1", "5"], ["*2", "2", "3"]]
+    dots = plot_of(found, None, None).dots
+    assert [(dot.x, dot.text) for dot in dots] == [
+        (1.0, "set.ops=1 (row 1)"),
+        (2.0, "set.ops=2 (row 2)"),
+    ]
 
 
 def test_a_scatter_has_a_mark_at_the_place_of_each_row():
