@@ -133,26 +133,39 @@ def _check_count(axis: Axis, count: float) -> int:
     return int(count)
 
 
+def _exact(number: Number) -> Decimal:
+    """A number as it is written: 0.1 is a tenth, which the float is not quite."""
+    return Decimal(str(number))
+
+
 def _by_step(axis: Axis, low: Number, high: Number, step: Number) -> list[Number]:
     """As decimals, so that 0.1 and 0.2 are followed by 0.3."""
-    first = Decimal(str(low))
-    width = Decimal(str(step))
-    steps = (Decimal(str(high)) - first) // width
+    first = _exact(low)
+    width = _exact(step)
+    steps = (_exact(high) - first) // width
     count = _check_count(axis, float(steps) + 1)
     return [float(first + i * width) for i in range(count)]
 
 
 def _by_factor(axis: Axis, low: Number, high: Number, factor: Number) -> list[Number]:
-    """From ``low`` on, each times ``factor``; whole numbers stay whole."""
+    """From ``low`` on, each times ``factor``, as decimals: 0.1, 0.3, 0.9.
+
+    Whole numbers stay whole.
+    """
     if low <= 0 or factor <= 1:
         raise UsageError(
             f"{axis.label}: a range by factors begins above 0, and its factor is more "
             "than 1"
         )
     _check_count(axis, math.log(high / low) / math.log(factor) + 1)
-    values = [low]
-    while values[-1] * factor <= high:
-        values.append(values[-1] * factor)
+    is_whole = isinstance(low, int) and isinstance(factor, int)
+    last = _exact(high)
+    times = _exact(factor)
+    values: list[Number] = []
+    exact = _exact(low)
+    while exact <= last:
+        values.append(int(exact) if is_whole else float(exact))
+        exact *= times
     return values
 
 
@@ -161,9 +174,12 @@ def _evenly(axis: Axis, low: Number, high: Number, count: Number) -> list[Number
     if not isinstance(count, int) or count < 2:
         raise UsageError(f"{axis.label}: count {count}: must be 2 or more, and whole")
     last = _check_count(axis, count) - 1
+    has_whole_ends = isinstance(low, int) and isinstance(high, int)
+    first = _exact(low)
+    width = _exact(high) - first
     values: list[Number] = []
     for i in range(count):
-        value = low + (high - low) * i / last
-        is_whole = isinstance(low, int) and isinstance(high, int) and value.is_integer()
-        values.append(int(value) if is_whole else value)
+        exact = first + width * i / last
+        is_whole = has_whole_ends and exact == int(exact)
+        values.append(int(exact) if is_whole else float(exact))
     return values
