@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from kernbench.common.arrays import Array
-from kernbench.trace.params import ParamBlock
+from kernbench.trace.params import ParamBlock, Tree
 from kernbench.trace.reader import Trace
 from kernbench.trace.schema import Columns
 
@@ -24,6 +24,9 @@ Of the first two one is taken: the first that an op has. Of the others all are.
 _OF_BOTH = "dtype_in"
 """The param that gives the type of both operands of a gemm."""
 
+SCALAR = "()"
+"""The shape of what has no axes."""
+
 Text: TypeAlias = Callable[[Sequence[int]], str]
 """Makes a text of the leaves of an op."""
 
@@ -31,7 +34,7 @@ Text: TypeAlias = Callable[[Sequence[int]], str]
 def operand_texts(trace: Trace) -> Columns:
     """By row of ops: shape, dtype, shapes_in and dtypes_in, None where it has none.
 
-    A shape is as "8x32", and operands have spaces between them.
+    A shape is as "8x32", and "()" of a scalar; operands have spaces between them.
     """
     count = len(trace.op_columns.name)
     found: Columns = {}
@@ -67,24 +70,28 @@ class _BlockTexts:
     def shapes(self, names: Sequence[str]) -> Array:
         """The shapes in some params: tuples of numbers, or lists of such."""
         leaves = self._leaves(names, "i")
-        shapes: list[list[int]] = []
-        last = ""
-        for place, path in enumerate(leaves):
-            shape = path.rpartition(".")[0] or path  # of a damaged trace a mere number
-            if shape != last:
-                shapes.append([])
-            last = shape
-            shapes[-1].append(place)
+        trees = dict(self._block.schema.fields)
+        shapes: list[list[str]] = []
+        for name in names:
+            shapes += _shapes_in(name, trees[name])
+        if not shapes:
+            return np.full(len(self._block.rows), None, object)
 
         def text(numbers: Sequence[int]) -> str:
-            extents = [[str(numbers[place]) for place in shape] for shape in shapes]
-            return " ".join("x".join(shape) for shape in extents)
+            extent_at = dict(zip(leaves, numbers, strict=True))
+            texts = []
+            for paths in shapes:
+                extents = [str(extent_at[path]) for path in paths if path in extent_at]
+                texts.append("x".join(extents) or SCALAR)
+            return " ".join(texts)
 
         return self._made(leaves, text)
 
     def names(self, names: Sequence[str]) -> Array:
         """The names in some params: one each, or lists of such."""
         leaves = self._leaves(names, "s")
+        if not leaves:
+            return np.full(len(self._block.rows), None, object)
 
         def text(numbers: Sequence[int]) -> str:
             found = []
@@ -106,10 +113,26 @@ class _BlockTexts:
 
     def _made(self, leaves: Mapping[str, Array], text: Text) -> Array:
         """The text of each op, which is made once for equal leaves."""
-        count = len(self._block.rows)
         if not leaves:
-            return np.full(count, None, object)
+            return np.full(len(self._block.rows), text(()), object)
         columns = [values.astype(np.int64) for values in leaves.values()]
         different, which = np.unique(np.stack(columns), axis=1, return_inverse=True)
         texts = [text(numbers) for numbers in different.T.tolist()]
         return np.array(texts, object)[which]
+
+
+def _shapes_in(path: str, tree: Tree) -> list[list[str]]:
+    """The paths of the extents of each shape in a param of that structure.
+
+    A shape may be a tuple or a list, but without extents it is a tuple.
+    """
+    if isinstance(tree, str):
+        return [[path]]  # of a damaged trace a mere number
+    bracket, items = tree
+    paths = [f"{path}.{number}" for number in range(len(items))]
+    if all(isinstance(item, str) for item in items):
+        return [paths] if paths or bracket == "(" else []
+    shapes = []
+    for inner, item in zip(paths, items, strict=True):
+        shapes += _shapes_in(inner, item)
+    return shapes

@@ -29,7 +29,7 @@ from kernbench.common.progress import Progress
 from kernbench.errors import UsageError
 from kernbench.sim_engine.accesses import access_columns
 from kernbench.sim_engine.op_log import KIND_RANK
-from kernbench.trace.export.operands import operand_texts
+from kernbench.trace.export.operands import SCALAR, operand_texts
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import hop_columns, named, speeds_of, tile_composites
 from kernbench.trace.mapped import Column
@@ -192,7 +192,9 @@ _OPS = Table(
         "nbytes": About("moved or made; null: unknown", "B"),
         "is_stage": About("whether it is a stage of a tile of a composite"),
         "parent": About("op of the composite of which it is a stage"),
-        "shape": About("what it makes or moves, as 8x32; of a stage its m x n x k"),
+        "shape": About(
+            "what it makes or moves, as 8x32, () of a scalar; of a stage its m x n x k"
+        ),
         "dtype": About("type of what it makes or moves"),
         "shapes_in": About("its operands, as '8x32 32x32'"),
         "dtypes_in": About("types of its operands, as 'f16 f16'"),
@@ -271,8 +273,8 @@ def _tensor_table(trace: Trace) -> Columns:
         "component": _texts(trace.strings, allocs.owner),
         **places,
         "dtype": _texts(list(DTYPES), allocs.dtype),
-        "shape": _boxes(trace, "shape", "x"),
-        "origin": _boxes(trace, "origin", ","),
+        "shape": _boxes(trace, "shape", "x", SCALAR),
+        "origin": _boxes(trace, "origin", ",", None),
         "cmd": _calls(allocs.cmd),
     }
 
@@ -283,13 +285,13 @@ def _owners(trace: Trace) -> list[str]:
     return [trace.strings[number] for number in used.tolist()]
 
 
-def _boxes(trace: Trace, name: str, between: str) -> Array:
+def _boxes(trace: Trace, name: str, between: str, of_scalar: str | None) -> Array:
     """The extents or origins of all allocations as texts."""
     allocs = trace.alloc_columns
     axes = [getattr(allocs, f"{name}{axis}")[:].tolist() for axis in range(3)]
     texts = []
     for rank, *numbers in zip(allocs.rank[:].tolist(), *axes, strict=True):
-        texts.append(between.join(map(str, numbers[:rank])) or None)
+        texts.append(between.join(map(str, numbers[:rank])) or of_scalar)
     return np.array(texts, object)
 
 
@@ -305,8 +307,8 @@ _TENSORS = Table(
         "component": About("pe_cpu of the memory's PE"),
         **_PLACE,
         "dtype": About("type of the elements"),
-        "shape": About("extents, as 8x32"),
-        "origin": About("its first element in the tensor, as 0,32"),
+        "shape": About("extents, as 8x32, () of a scalar"),
+        "origin": About("its first element in the tensor, as 0,32; null: a scalar"),
         "cmd": About("call from which it is valid"),
     },
     _tensor_table,

@@ -13,10 +13,30 @@ from trace_kinds import KINDS
 
 from kernbench.common.rows import Rows
 from kernbench.errors import KernbenchError, UsageError
+from kernbench.runtime_api import run_bench
 from kernbench.sim_engine.accesses import accesses
 from kernbench.trace import Trace, TraceWriter
 from kernbench.trace.export import export
 from kernbench.trace.export.tables import TABLES, table
+
+ONE_CUBE = {"sips.count": 1, "cube_mesh.w": 1, "cube_mesh.h": 1}
+SCALARS = """
+from kernbench.benches import bench
+from kernbench.runtime_api import DPPolicy
+
+
+def kernel(x_ptr, tl):
+    x = tl.load(x_ptr)
+    total = tl.sum(x)
+    tl.store(x_ptr, x * total)
+    tl.full((), 3.0, "f32") + total
+
+
+@bench(name="scalars", description="x times its sum")
+def run(torch):
+    x = torch.zeros((64,), "f32", DPPolicy(num_pes=1, num_cubes=1), name="x")
+    torch.launch("kernel", kernel, x)
+"""
 
 
 def rows(table):
@@ -78,13 +98,13 @@ def test_ops_are_the_records_with_their_kernel_lines(trace):
 
 def test_ops_have_the_shapes_and_dtypes_of_their_params(trace):
     def text(shape):
-        return "x".join(map(str, shape)) or None
+        return shape if shape is None else "x".join(map(str, shape)) or "()"
 
     for row, record in zip(rows(TABLES["ops"].make(trace)), trace.ops, strict=True):
         params = record.params
         shape = next(
             (params[key] for key in ("shape_out", "shape", "extent") if key in params),
-            (),
+            None,
         )
         shapes = params.get("input_shapes", [])
         dtypes = params.get("input_dtypes", [])
@@ -95,6 +115,27 @@ def test_ops_have_the_shapes_and_dtypes_of_their_params(trace):
         assert row["dtype"] == params.get("dtype_out", params.get("dtype"))
         assert row["shapes_in"] == (" ".join(map(text, shapes)) or None)
         assert row["dtypes_in"] == (" ".join(dtypes) or None)
+
+
+def test_a_scalar_has_a_shape_too(tmp_path):
+    bench = tmp_path / "scalars.py"
+    bench.write_text(SCALARS)
+    run_bench(str(bench), spec=ONE_CUBE, trace=tmp_path / "scalars.msgpack")
+    trace = Trace.open(tmp_path / "scalars.msgpack")
+    found = {
+        row["name"]: (row["shape"], row["shapes_in"], row["dtypes_in"])
+        for row in rows(TABLES["ops"].make(trace))
+    }
+    assert found["sum"] == ("()", "64", "f32")
+    assert found["mul"] == ("64", "64 ()", "f32 f32")
+    assert found["full"] == ("()", None, None)
+    assert found["add"] == ("()", "() ()", "f32 f32")
+    shapes = {
+        row["tensor"]: (row["shape"], row["origin"])
+        for row in rows(TABLES["tensors"].make(trace))
+    }
+    assert shapes["x"] == ("64", "0")
+    assert shapes["h0.2"] == ("()", None)
 
 
 @pytest.mark.parametrize("kind", ["shipped", "every_kind_of_op"])
@@ -182,7 +223,7 @@ def test_commands_launches_and_texts_are_as_recorded(make):
 def test_tensors_are_the_shards_in_memory(trace):
     wanted = []
     for shard in trace.allocs:
-        extents = "x".join(map(str, shard.shape)) or None
+        extents = "x".join(map(str, shard.shape)) or "()"
         origin = ",".join(map(str, shard.origin)) or None
         place = (shard.space, shard.addr, shard.va or None, shard.nbytes, shard.owner)
         wanted.append((shard.tensor, shard.index, *place, shard.dtype, extents, origin))
