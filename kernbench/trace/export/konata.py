@@ -45,7 +45,7 @@ def export_konata(trace: Trace, path: Path, progress: Progress) -> dict[str, int
         range(len(tiles)), key=lambda tile: int(end[tiles[tile].stages[-1]])
     )
     retired = {tile: number for number, tile in enumerate(by_end)}
-    threads = _threads(ops)
+    threads = _threads(trace)
     for number, tile in enumerate(tiles):
         first = tile.stages[0]
         at = int(start[first])
@@ -82,11 +82,15 @@ def _tiles(trace: Trace) -> list[_Tile]:
     return tiles
 
 
-def _threads(ops: Columns) -> list[int]:
-    """By op the number of its PE among all PEs, in their order."""
-    levels = [np.ma.filled(ops[name], -1) for name in ("sip", "cube", "pe")]
-    _, which = np.unique(np.stack(levels), axis=1, return_inverse=True)
-    threads: list[int] = which.ravel().tolist()
+def _threads(trace: Trace) -> list[int]:
+    """By op the number of its PE among all of the machine, in their order, from 0."""
+    nodes = trace.nodes
+    levels = np.stack([nodes.sip[:], nodes.cube[:], nodes.pe[:]])
+    (in_pes,) = np.nonzero(levels[2] >= 0)
+    _, which = np.unique(levels[:, in_pes], axis=1, return_inverse=True)
+    of_node = np.zeros(levels.shape[1], np.int64)
+    of_node[in_pes] = which.ravel()
+    threads: list[int] = of_node[trace.op_columns.component[trace.order]].tolist()
     return threads
 
 

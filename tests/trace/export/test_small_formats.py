@@ -1,6 +1,7 @@
 """NDJSON, folded stacks and Konata's log, each read back by rules of its own."""
 
 import json
+import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -173,5 +174,13 @@ def test_konata_has_the_stages_of_each_tile(exported, name):
     assert len(pipeline.retired) == len(wanted)
     assert sorted(pipeline.spans.values()) == sorted(wanted.values())
     if name == "matmul":
-        assert set(pipeline.tids.values()) == set(range(1, 9))
+        assert set(pipeline.tids.values()) == set(range(8))
         assert pipeline.labels["0"] == "sip0.cube0.pe0 op 16 tile 0,0,0"
+
+
+def test_the_thread_of_a_tile_is_its_pe_counted_over_the_machine(exported):
+    trace = Trace.open(TRACES / "mlp_tp.msgpack")
+    pipeline = Pipeline(exported(trace, "konata").read_text(encoding="utf-8"))
+    for number, label in pipeline.labels.items():
+        sip, cube, pe = map(int, re.findall(r"\d+", label.split()[0]))
+        assert pipeline.tids[number] == (sip * 16 + cube) * 8 + pe
