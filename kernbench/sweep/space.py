@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -27,7 +27,7 @@ from kernbench.sweep.axes import Axis, Part, read_axis
 from kernbench.sweep.columns import check_column
 from kernbench.sweep.condition import Condition, parse_condition
 from kernbench.topology import TopologySpec, load_spec
-from kernbench.topology.section import leaf_types
+from kernbench.topology.section import converted, leaf_types
 
 Direction: TypeAlias = Literal["min", "max"]
 
@@ -143,6 +143,7 @@ def read_space(path: str | Path) -> Space:
     axes = [*_axes(file, given, "set"), *_axes(file, given, "spec")]
     axes.append(read_axis("seed", "seed", given.get("seed", 0)))
     _check_axes(entry, axes, options)
+    axes = [_as_meant(entry, axis) for axis in axes]
     texts = _texts(file, given, "where")
     conditions = tuple(parse_condition(text) for text in texts)
     names = {*entry.params, *(axis.name for axis in axes)}
@@ -300,6 +301,32 @@ def _check_axes(entry: Bench, axes: Sequence[Axis], options: RunOptions) -> None
             elif path is None:
                 load_spec(options.topology_file, {axis.name: value})
     load_spec(options.topology_file)
+
+
+def _as_meant(entry: Bench, axis: Axis) -> Axis:
+    """A checked axis, in which a text is the value that a run makes of it.
+
+    YAML 1.1 takes 1e3 for a text. To a condition it has to be the number that it is to
+    the bench, or to the machine.
+    """
+    if not isinstance(axis.values, tuple):
+        return axis
+    values = []
+    for value in axis.values:
+        meant = value
+        if isinstance(value, str) and axis.part == "set":
+            meant = bind_params(entry, {axis.name: value})[axis.name]
+        elif isinstance(value, str) and axis.part == "spec":
+            meant = converted(value, _type_of(axis.name))
+        values.append(meant)
+    return replace(axis, values=tuple(values))
+
+
+def _type_of(name: str) -> Any:
+    """The type of the field of the machine that is meant; None if that is no one."""
+    types = dict(leaf_types(TopologySpec))
+    path = _whole_path(name, list(types))
+    return None if path is None else types[path]
 
 
 def _whole_path(name: str, fields: Sequence[str]) -> str | None:

@@ -6,6 +6,7 @@ from sweeps import ONE_CUBE
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.runtime_api import run_bench
 from kernbench.sweep.columns import COLUMNS, columns_of
+from kernbench.sweep.draw import Draw, drawn
 from kernbench.sweep.space import read_space
 
 
@@ -36,6 +37,22 @@ def test_a_condition_may_speak_of_defaults(space_file):
     space = read_space(path)
     assert space.holds(space.point([32, 0]))
     assert not space.holds(space.point([512, 0]))
+
+
+def test_a_condition_sees_the_number_that_yaml_takes_for_a_text(space_file):
+    given = "bench: matmul\nset: {m: ['32', 64]}\nspec: {pe.clock_ghz: [1e0, 2]}"
+    space = read_space(space_file(f"{given}\nwhere: m != 32 and pe.clock_ghz != 1"))
+    numbers = [axis.values for axis in space.axes]
+    assert numbers == [(32, 64), (1.0, 2), (0,)]
+    kept = [point.values() for point in drawn(space, Draw())]
+    assert kept == [{"m": 64, "pe.clock_ghz": 2, "seed": 0}]
+
+
+def test_a_condition_sees_our_name_of_a_dtype(space_file):
+    given = "bench: matmul\nset: {dtype: [float32, f16]}\nwhere: dtype == 'f32'"
+    space = read_space(space_file(given))
+    (point,) = drawn(space, Draw())
+    assert point.params == {"dtype": "f32"}
 
 
 @pytest.mark.parametrize(
