@@ -38,6 +38,7 @@ from kernbench.runtime_api.tensor import Tensor
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.engine import HOST, GraphEngine
 from kernbench.sim_engine.event_log import Shard
+from kernbench.sim_engine.expected import unused
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 from kernbench.sim_engine.verify import Expectation, as_stored
 
@@ -212,7 +213,8 @@ class Torch:
         self.multiprocessing.drain()
         for shard in tensor.shards:
             key = name if len(tensor.shards) == 1 else f"{name}.{shard.index}"
-            self._expect_shard(key, name, shard, whole, tolerance)
+            free = unused(key, self.expectations)
+            self._expect_shard(free, name, shard, whole, tolerance)
 
     def _expect_shard(
         self, key: str, name: str, shard: Shard, whole: Array, tolerance: Tolerance

@@ -6,7 +6,7 @@ of the log. Owns how their places and dtypes follow from a log; compares nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -62,9 +62,21 @@ def expectations(
         if isinstance(key, tuple):
             space, addr = key
             found[f"{space} {addr:#x}"] = _at(key, array, records, initial)
-        else:
-            found |= _of_name(key, array, records, tensors, initial)
+            continue
+        for name, stated in _of_name(key, array, records, tensors, initial).items():
+            is_whole = name == key
+            found[key if is_whole else unused(name, found, expected)] = stated
     return found
+
+
+def unused(key: str, *taken: Container[Any]) -> str:
+    """A key for an expectation that is not taken yet.
+
+    The first shard of y is y.0, and so may be another tensor.
+    """
+    while any(key in keys for keys in taken):
+        key = f"{key}'"
+    return key
 
 
 def _of_name(

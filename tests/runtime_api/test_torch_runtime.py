@@ -11,6 +11,7 @@ from kernbench.common.phys_addr import VA_BASE
 from kernbench.errors import MemoryStoreError, UsageError, VerificationError
 from kernbench.runtime_api import DPPolicy
 from kernbench.runtime_api.torch import TensorPtr, Torch
+from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.engine import GraphEngine
 
 X = np.arange(64, dtype=np.float32).reshape(8, 8)
@@ -230,6 +231,33 @@ def test_expect_is_judged_at_its_call_so_a_tensor_may_be_reused(simulate, phase2
         ("once", True),
         ("twice", True),
     ]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_tensor_named_as_a_shard_of_another_hides_none_of_it(
+    simulate, phase2, is_first
+):
+    wrong = X.copy()
+    wrong[0, 3] += 1
+
+    def bench(torch):
+        sharded = torch.tensor(X, dp=ROWS, name="x")
+        whole = torch.tensor(X, name="x.0")
+        if is_first:
+            torch.expect(whole, X)
+        torch.expect(sharded, wrong)
+        if not is_first:
+            torch.expect(whole, X)
+
+    run = simulate(bench)
+    expected = {"x": wrong, "x.0": X}
+    if is_first:
+        expected = {"x.0": X, "x": wrong}
+    by_name = DataExecutor(run.log, tensors=run.engine.tensors).verify(expected)
+    for report in (phase2(run), by_name):
+        rows = [row for row in report.rows if row.mismatches]
+        assert [row.first_bad for row in rows] == [(0, 3)]
+        assert sum(row.elements for row in report.rows) == 2 * 64
 
 
 def test_expect_refuses_another_shape_and_a_name_that_is_taken(torch):
