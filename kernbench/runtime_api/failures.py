@@ -5,12 +5,14 @@ copy, and which command says why.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from kernbench.common.dtypes import Tolerance, itemsize, nbytes_of
 from kernbench.errors import KernbenchError
+from kernbench.sim_engine.accesses import regions
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.verify import (
@@ -50,7 +52,8 @@ def explained(
         index, first = min(known, key=lambda found: found[0])
         expectation = expected[first.name]
         element = f"{row.tensor}[{', '.join(map(str, index))}]"
-        values = _values(expectation, index, store)
+        is_newer = _is_written_later(engine, expectation, index)
+        values = _values(expectation, index, store, is_newer)
         place = _pe(engine, expectation)
         lines.append(f"{element} on {place} {values}; {_tolerance(row.tolerance)}")
         if engine.place_of(expectation.addr) not in engine.launched:
@@ -75,7 +78,10 @@ def explained(
                 "  it is off by little: --debug says whether rounding explains that; "
                 "if so, give torch.expect(…, rtol=, atol=) what its sums need"
             )
-        lines.append(f"  why: {_command(trace, element.replace(' ', ''))}")
+        asked = f"'{row.tensor}[{','.join(map(str, index))}]'"
+        if is_newer:
+            asked += f" --op {expectation.after - 1}"
+        lines.append(f"  why: {_command(trace, asked)}")
     return tuple(lines)
 
 
@@ -98,21 +104,54 @@ def _first_bad(
     return tuple(int(at) + low for at, low in zip(within, origin, strict=True))
 
 
-def _values(
-    expectation: Expectation, index: tuple[int, ...], store: MemoryStore
-) -> str:
-    """What the element is, and what it is to be."""
+def _address(expectation: Expectation, index: tuple[int, ...]) -> int:
+    """Where an element is, by the whole tensor's indices."""
+    within = _within(expectation, index)
+    number = int(np.ravel_multi_index(within, expectation.array.shape))
+    return expectation.addr + number * itemsize(expectation.dtype)
+
+
+def _within(expectation: Expectation, index: tuple[int, ...]) -> tuple[int, ...]:
+    """The indices of an element in its shard, by those in the whole tensor."""
     origin = expectation.origin or (0,) * len(index)
-    within = tuple(at - low for at, low in zip(index, origin, strict=True))
-    wanted = f"is to be {_number(expectation.array[within])}"
+    return tuple(at - low for at, low in zip(index, origin, strict=True))
+
+
+def _is_written_later(
+    engine: GraphEngine, expectation: Expectation, index: tuple[int, ...]
+) -> bool:
+    """Whether an op has written an element since the bench looked at it."""
+    addr = np.array([_address(expectation, index)])
+    for record in islice(engine.op_log, expectation.after, None):
+        try:
+            write = regions(record).write
+        except KernbenchError:  # one that cannot be executed
+            continue
+        if write is None or write.space != expectation.space:
+            continue
+        if write.where.offsets(addr)[0] >= 0:
+            return True
+    return False
+
+
+def _values(
+    expectation: Expectation,
+    index: tuple[int, ...],
+    store: MemoryStore,
+    is_newer: bool,
+) -> str:
+    """What the element is, and what it is to be.
+
+    Where ``store`` has a newer one than the bench has looked at, the latter is gone.
+    """
     e = expectation
+    expected = e.array[_within(e, index)]
+    wanted = f"is to be {_number(expected)}"
     try:
-        at = np.ravel_multi_index(within, e.array.shape)
-        addr = e.addr + int(at) * itemsize(e.dtype)
-        held = store.view(e.space, addr, (1,), e.dtype)[0]
+        held = store.view(e.space, _address(e, index), (1,), e.dtype)[0]
     except KernbenchError:
         return f"{wanted}, and was never written"
-    if np.array_equal(held, e.array[within], equal_nan=True):
+    if is_newer or np.array_equal(held, expected, equal_nan=True):
         return f"{wanted}, and was not when the bench looked"
     return f"{wanted}, and is {_number(held)}"
 
@@ -200,8 +239,8 @@ def _of_copies(
     ]
 
 
-def _command(trace: Path | None, element: str) -> str:
-    """The command that says what made an element."""
+def _command(trace: Path | None, asked: str) -> str:
+    """The command that says what made an element: ``asked`` is how that is named."""
     file = trace or "t.msgpack"
-    blame = f"kernbench trace blame {file} '{element}'"
+    blame = f"kernbench trace blame {file} {asked}"
     return blame if trace else f"run it with --trace {file}, then {blame}"

@@ -261,7 +261,7 @@ def test_verify_judges_what_is_expected_and_exits_1_where_that_is_wrong(wrong):
     assert [line.split()[:5] for line in result.output.splitlines()[1:]] == [
         ["x", "f32", "4", "FAIL", "1"],
         ["y", "f32", "4", "ok", "0"],
-        ["why:", "blame", "x[2]"],
+        ["why:", "blame", "x[2],", "at", "op"],
     ]
     answer = json.loads(kernbench("trace", "verify", wrong, "--json").output)
     assert not answer["ok"]

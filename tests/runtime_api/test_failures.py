@@ -1,9 +1,12 @@
 """A failing output is explained: its element, values and copy, and the command."""
 
+import shlex
+
 import half_written
 import numpy as np
 import pytest
 
+import kernbench
 from kernbench.runtime_api import run_bench
 
 BENCH = """\
@@ -158,3 +161,51 @@ def test_what_is_to_be_0_and_is_far_from_it_is_not_off_by_little(tmp_path):
     first, why = run_bench(str(file)).failures
     assert first.startswith("y[1] on sip0.cube0.pe0 is to be 0, and is -2.147484e+09")
     assert why.startswith("  why: ")
+
+
+REUSED = """\
+import numpy as np
+from kernbench.benches import bench
+
+def kernel(x, y, factor, tl):
+    tl.store(y, tl.load(x) * factor)
+
+@bench(name="reused", description="y is 3 x where 2 x is expected, then 4 x")
+def run(torch, name="doubled in place"):
+    numbers = np.arange(64)
+    x = torch.tensor(numbers, "f32", name="x")
+    y = torch.zeros((64,), "f32", name="y")
+    torch.launch("k", kernel, x, y, 3)
+    torch.expect(y, 2 * numbers, name=name)
+    torch.launch("k", kernel, x, y, 4)
+    torch.expect(y, 4 * numbers, name="later")
+"""
+
+
+@pytest.fixture
+def reused(tmp_path):
+    """A run of REUSED: its trace, and what it says of the failing output."""
+    file = tmp_path / "reused.py"
+    file.write_text(REUSED)
+    trace = tmp_path / "t.msgpack"
+    return trace, run_bench(str(file), trace=trace).failures
+
+
+def test_what_was_overwritten_since_is_not_taken_for_what_the_bench_saw(reused):
+    _trace, (first, _why) = reused
+    expected = "is to be 2, and was not when the bench looked"
+    assert first.startswith(f"doubled in place[1] on sip0.cube0.pe0 {expected}")
+
+
+def test_the_command_asks_by_the_name_and_at_the_op_of_the_expectation(reused):
+    trace, (_first, why) = reused
+    *_, name, path, place, option, op = shlex.split(why)
+    assert (name, path, option) == ("blame", str(trace), "--op")
+    assert place == "doubled in place[1]"
+    with kernbench.open(trace) as session:
+        session.goto(int(op))
+        chain = session.blame(place)
+        assert (chain.part.name, chain.part.value) == ("y[1]", "3")
+        writers = [session.row(op).site for op in chain.part.writers]
+        assert [site.rpartition(":")[2] for site in writers] == ["5"]
+        assert f"why: blame {place}, at op {op}" in session.verify().lines(100)

@@ -87,7 +87,8 @@ class Outputs:
             if out.due and out.row.first_bad is not None:
                 index = ",".join(map(str, out.row.first_bad))
                 element = f"[{index}]" if index else ""
-                lines.append(f"why: blame {out.row.tensor}{element}")
+                when = f", at op {out.after - 1:,}" if out.after <= self.op else ""
+                lines.append(f"why: blame {out.row.tensor}{element}{when}")
         for sentence in (*self.copies, *self.disagreements):
             lines += wrapped(sentence, width, 2)
         return lines

@@ -134,6 +134,7 @@ class PlaceIndex:
         self._shards: dict[int, Shard] = {}
         self._holders = lru_cache(_HOLDERS_KEPT)(self._ever_held)
         self._copies: dict[str, list[Shard]] = {}
+        self._stated: dict[str, str] | None = None
 
     def prepare(self, progress: Progress = no_progress) -> None:
         """Make what the other questions look up; see the class.
@@ -263,10 +264,10 @@ class PlaceIndex:
         """
         names = self._named_allocs()
         wanted, _, owner = name.partition("@")
-        number = names.numbers.get(name, names.numbers.get(wanted))
+        number = names.numbers.get(name, self._number_of(wanted))
         if number is not None:
             mine = self.shards(names.allocs.of(number).tolist())
-            if name not in names.numbers:
+            if owner and name not in names.numbers:
                 mine = [shard for shard in mine if shard.owner == owner]
             if mine:
                 check_alike(name, mine)
@@ -275,6 +276,29 @@ class PlaceIndex:
                     first.setdefault(shard.origin, shard)
                 return list(first.values())
         raise self._unknown(name)
+
+    def _number_of(self, name: str) -> int | None:
+        """The number of a tensor in the table, by its name or by that under which the
+        bench says what it is to hold; None if there is neither.
+        """
+        numbers = self._named_allocs().numbers
+        if name in numbers:
+            return numbers[name]
+        if self._stated is None:
+            self._stated = self._stated_names()
+        return numbers.get(self._stated.get(name, ""))
+
+    def _stated_names(self) -> dict[str, str]:
+        """The tensors that are expected, by the names that ``expect`` was given."""
+        log = self._trace.alloc_columns
+        tensors = np.flatnonzero(log.va[:] != 0)
+        by_addr = dict(zip(log.addr[tensors].tolist(), tensors.tolist(), strict=True))
+        found: dict[str, str] = {}
+        for expected in self._trace.expects:
+            row = by_addr.get(expected.addr)
+            if row is not None:
+                found[expected.tensor] = self._trace.strings[log.tensor[row]]
+        return found
 
     def _unknown(self, name: str) -> UsageError:
         """An error that lists up to eight names like ``name``."""
@@ -457,7 +481,7 @@ class PlaceIndex:
 
         Of one shard are those of the same elements and the same dtype.
         """
-        number = self._named_allocs().numbers.get(name)
+        number = self._number_of(name)
         if number is None or self._scratch_number(name) is not None:
             return []
         alike: dict[tuple[object, ...], list[Shard]] = {}

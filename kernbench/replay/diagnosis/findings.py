@@ -17,6 +17,7 @@ sooner. Odd: what is not alike though it could be. Unchecked: what nobody could 
 
 
 _PROVE = "--prove"
+_AT = "--op"
 _HAZARDS = "hazards"
 
 
@@ -94,8 +95,13 @@ def command(trace: Trace, *words: str) -> str:
 
 
 def asked_by(finding: Finding) -> list[str]:
-    """The command that checks a finding, as words of ``:``; without a proof."""
+    """The command that checks a finding, as words of ``:``; without a proof, and
+    without the op, which is where the cursor stands.
+    """
     _, _, name, _, *rest = shlex.split(finding.check)
+    if _AT in rest:
+        at = rest.index(_AT)
+        del rest[at : at + 2]
     return [name, *(word for word in rest if word != _PROVE)]
 
 

@@ -234,7 +234,9 @@ def _failed(index: Index, out: OutputRow, progress: Progress) -> Finding:
         title += f", the first {bad} was never written"
         return _never_written(index, out, title, good, stage(progress, 0.5, 1.0))
     title += f", the first {bad} = {chain.part.value or '?'}"
-    check = command(index.trace, "blame", bad)
+    # what was due earlier may be something else by now
+    moment = [] if op == len(index.ops) - 1 else ["--op", str(op)]
+    check = command(index.trace, "blame", bad, *moment)
     parting: Parting | None = None
     if good is None:
         evidence = [f"no element of {row.tensor} is right"]
@@ -245,7 +247,7 @@ def _failed(index: Index, out: OutputRow, progress: Progress) -> Finding:
         if found.is_telling:
             parting = found
             evidence = parting.lines(10_000)[:3]
-            check = command(index.trace, "blame", good.name, bad)
+            check = command(index.trace, "blame", good.name, bad, *moment)
         else:
             evidence = [f"{good.name} is right, but made otherwise: it tells nothing"]
     measure = None

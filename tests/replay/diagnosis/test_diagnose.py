@@ -18,6 +18,7 @@ from kernbench.benches import flash_attention
 from kernbench.cli import main
 from kernbench.common.progress import Cancelled
 from kernbench.replay import ReplaySession
+from kernbench.replay.diagnosis.findings import Finding, asked_by
 from kernbench.sim_engine.plans import perform_next
 from kernbench.trace import Trace
 
@@ -74,6 +75,22 @@ def line_of(text):
     source = Path("mine.py").read_text().splitlines()
     (number,) = (i for i, line in enumerate(source, 1) if text in line)
     return f"mine.py:{number}"
+
+
+def test_an_output_of_another_name_that_was_overwritten_is_followed(diagnosed):
+    again = """    torch.expect(y, data.astype("f4") * 2, name="early")
+    torch.launch("kernel", kernel, y, x, n)
+"""
+    body = "tl.store(y_ptr, tl.load(x_ptr) * 3)"
+    source = FOUR_PES.replace("BODY", body).rpartition("    torch.expect")[0] + again
+    wrong = diagnosed(source)[0]
+    assert wrong["title"].startswith("early: 1,024 of 1,024 elements are wrong")
+    assert wrong["lines"][0] == line_of("tl.store")
+    *_, name, _path, place, option, op = shlex.split(wrong["check"])
+    assert (name, place, option) == ("blame", "early[0, 0]", "--op")
+    with ReplaySession(Trace.open("t.msgpack")) as session:
+        assert int(op) == session.verify().rows[0].after - 1
+    assert asked_by(Finding(**wrong)) == ["blame", place]
 
 
 @pytest.mark.slow
