@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from inspect import Parameter, signature
+from math import inf
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -190,8 +191,8 @@ class Torch:
 
         All its copies are judged against ``reference`` rounded to its dtype, by default
         with the tolerances of ADR-0020 D11. VerificationError for a reference of
-        another shape, or with a number that an integer dtype has not, and for a name
-        that is taken.
+        another shape, or with a number that an integer dtype has not, for a tolerance
+        that is none, and for a name that is taken.
         """
         name = self._of_rank(name) if name else tensor.name
         whole = np.asarray(reference)
@@ -209,6 +210,11 @@ class Torch:
             tolerance = replace(tolerance, rtol=rtol)
         if atol is not None:
             tolerance = replace(tolerance, atol=atol)
+        for which, bound in (("rtol", tolerance.rtol), ("atol", tolerance.atol)):
+            if not 0 <= bound < inf:
+                raise VerificationError(
+                    f"expect {name!r}: {which}={bound}: must be 0 or more, and finite"
+                )
         whole = as_stored(name, whole, tensor.dtype)
         self.multiprocessing.drain()
         for shard in tensor.shards:

@@ -269,6 +269,14 @@ def test_expect_refuses_another_shape_and_a_name_that_is_taken(torch):
         torch.expect(x, X)
 
 
+@pytest.mark.parametrize("bound", [-1e-3, np.nan, np.inf])
+@pytest.mark.parametrize("which", ["rtol", "atol"])
+def test_expect_refuses_a_tolerance_that_is_none(torch, which, bound):
+    x = torch.tensor(X, name="x")
+    with pytest.raises(VerificationError, match=f"'x': {which}={bound}: must be 0"):
+        torch.expect(x, X, **{which: bound})
+
+
 @pytest.mark.parametrize("number", [128, -129, np.nan, np.inf])
 def test_expect_refuses_a_number_that_an_integer_dtype_has_not(torch, number):
     x = torch.zeros((2,), "i8", name="x")
