@@ -89,7 +89,8 @@ class DepartureIndex:
         behind: list[_Behind] = []
         for count, output in enumerate(failing):
             own = stage(sliced, count / len(failing), (count + 1) / len(failing))
-            ops = ops_behind(self._history.touched, output.places, own)
+            touched = self._history.touched
+            ops = ops_behind(touched, output.places, output.after, own)
             behind.append(_Behind(output.tensor, output.tolerance, ops))
         return behind
 

@@ -95,11 +95,14 @@ class Outputs:
 
 
 class FailingOutput(NamedTuple):
-    """A tensor that is not as the bench expects: where its bytes are, in any copy."""
+    """A tensor that is not as the bench expects once ops 0 to ``after`` - 1 have run:
+    where its bytes are, in any copy.
+    """
 
     tensor: str
     tolerance: Tolerance
     places: tuple[Range, ...]
+    after: int
 
 
 class _Shard(NamedTuple):
@@ -304,7 +307,7 @@ class OutputIndex:
     def failing(self, progress: Progress = no_progress) -> list[FailingOutput]:
         """The tensors that are wrong when they are due, each with all of its bytes."""
         rows = self.verify(progress).rows
-        wrong = {out.row.tensor for out in rows if not out.row.ok}
+        wrong = {out.row.tensor: out.after for out in rows if not out.row.ok}
         mine: dict[str, list[_Shard]] = {}
         for shard in self._expected().shards.values():
             if shard.expected.tensor in wrong:
@@ -314,6 +317,7 @@ class OutputIndex:
                 tensor,
                 shards[0].expected.tolerance,
                 tuple(shard.place for shard in shards),
+                wrong[tensor],
             )
             for tensor, shards in mine.items()
         ]

@@ -61,9 +61,10 @@ class _Bytes:
 def ops_behind(
     touched: AccessColumns,
     places: Iterable[tuple[str, int, int]],
+    count: int,
     progress: Progress,
 ) -> set[int]:
-    """The ops that made what ``places`` (space, addr, nbytes) hold at the end.
+    """The ops that made what ``places`` (space, addr, nbytes) hold after ``count`` ops.
 
     An op is one if it wrote a byte that nobody overwrote before it was used, by an op
     of the slice or as the end result. ``touched`` are the accesses of all ops, in their
@@ -74,9 +75,10 @@ def ops_behind(
         if name in touched.spaces:
             wanted[touched.spaces.index(name)].add(addr, addr + nbytes)
     found: set[int] = set()
+    accesses = int(np.searchsorted(touched.row, count))
     # The reads of an op stand before its write, so backwards they come after it.
-    for end in range(len(touched.row), 0, -_AT_ONCE):
-        progress(1.0 - end / len(touched.row))
+    for end in range(accesses, 0, -_AT_ONCE):
+        progress(1.0 - end / accesses)
         part = touched.take(np.arange(max(end - _AT_ONCE, 0), end)[::-1])
         columns = (part.row, part.mode, part.space, part.addr, part.addr + part.nbytes)
         for number, (op, is_write, space, low, high) in enumerate(

@@ -73,6 +73,38 @@ def session_of(tmp_path):
     return session_of
 
 
+REUSED = """
+import numpy as np
+from kernbench.benches import bench
+
+def sums(x_ptr, y_ptr, n, tl):
+    y = tl.full((4,), 0.0, "bf16")
+    for _ in range(n):
+        y = y + 1.0
+    tl.store(y_ptr, y)
+
+def born(x_ptr, y_ptr, n, tl):
+    x = tl.load(x_ptr)
+    tl.store(y_ptr, x - x)
+
+@bench(name="reused", description="a sum of ones, and then NaN as it is to be")
+def run(torch, n: int = 300):
+    x = torch.tensor(np.full(4, np.inf), "bf16", name="x")
+    y = torch.empty((4,), "bf16", name="y")
+    torch.launch("sums", sums, x, y, n)
+    torch.expect(y, np.full(4, float(n)), name="sum")
+    torch.launch("born", born, x, y, n)
+    torch.expect(y, np.full(4, np.nan), name="nan")
+"""
+
+
+def test_an_output_that_was_overwritten_is_followed_from_when_it_was_due(session_of):
+    found = session_of(REUSED).first_divergence()
+    # the host writes x, the full comes, and then the adds
+    assert found.op == 2 + 259 - 1
+    assert "those behind sum this is the first at which the errors" in found.note
+
+
 @pytest.mark.slow
 def test_errors_that_add_up_are_blamed_on_the_op_where_they_exceed_the_tolerance(
     session_of,
@@ -134,4 +166,7 @@ def test_the_ops_behind_bytes_are_those_of_a_walk_byte_by_byte(seed):
     arrays = map(np.array, (row, mode, numbers, addr, nbytes))
     touched = AccessColumns(*arrays, spaces)
     places = [(chance.choice(spaces), chance.randrange(40), 5) for _ in range(2)]
-    assert ops_behind(touched, places, no_progress) == slice_by_bytes(accesses, places)
+    ops = accesses[-1][0] + 1
+    for count in (chance.randint(0, ops), ops):
+        by_bytes = slice_by_bytes([x for x in accesses if x[0] < count], places)
+        assert ops_behind(touched, places, count, no_progress) == by_bytes
