@@ -42,9 +42,14 @@ class Flipper:
         self._order: Order | None = None
 
     def memory(
-        self, first: int, second: int, progress: Progress = no_progress
+        self,
+        first: int,
+        second: int,
+        count: int | None = None,
+        progress: Progress = no_progress,
     ) -> MemoryStore | None:
-        """Memory at the end if op ``first`` takes effect behind op ``second``.
+        """Memory if op ``first`` takes effect behind op ``second``: at the end, or when
+        ``count`` ops of the log have run.
 
         None as for ``steps``. Raises a KernbenchError that names the op if one cannot
         be executed.
@@ -52,6 +57,9 @@ class Flipper:
         steps = self.steps(first, second, stage(progress, 0.0, 0.5))
         if steps is None:
             return None
+        if count is not None:
+            end = self._history.executed(count - 1)
+            steps = [step for step in steps if step < end]
         store = self._history.store(self._history.executed(first - 1))
         store.fill = UNKNOWN_BYTE
         self._execute(steps, store, stage(progress, 0.5, 1.0))

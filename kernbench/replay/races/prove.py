@@ -6,14 +6,14 @@ delay flips the order, the recorded ops are executed in the other one (flipped.p
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from kernbench.common.arrays import Array, Ints
-from kernbench.common.dtypes import np_dtype
+from kernbench.common.dtypes import itemsize, np_dtype
 from kernbench.common.progress import Progress, no_progress, stage
 from kernbench.errors import KernbenchError
 from kernbench.replay.data.history import History
@@ -47,9 +47,6 @@ _ENDED = "the changed run ended with "
 
 _KEPT = "what is between the two keeps them in order"
 
-_Contents: TypeAlias = Callable[[Shard], Array]
-"""The bytes of a shard at the end of a run; 0 where nothing was ever written."""
-
 _Place: TypeAlias = tuple[str, str, str, int]
 """A PE, what it calls, and the file and the number of the line."""
 
@@ -64,6 +61,37 @@ class _Name(NamedTuple):
     call: _Place
     nth: int
     addresses: tuple[tuple[str, int], ...]
+
+
+class _Seen(NamedTuple):
+    """A part of a tensor of the host, as it is at the end of a run.
+
+    Or as the bench saw it: by the name ``stated`` it has said what is there then.
+    """
+
+    tensor: str
+    dtype: str
+    space: str
+    addr: int
+    nbytes: int
+    shape: tuple[int, ...]
+    origin: tuple[int, ...]
+    stated: str = ""
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """Space, address and bytes."""
+        return self.space, self.addr, self.nbytes
+
+    def element(self, number: int) -> str:
+        """An element of it as one names it: in the whole tensor."""
+        within = np.unravel_index(number, self.shape)
+        index = [low + int(at) for low, at in zip(self.origin, within, strict=True)]
+        return f"{self.stated or self.tensor}[{','.join(map(str, index))}]"
+
+
+_Contents: TypeAlias = Callable[[_Seen], Array]
+"""The bytes of a part in a run; 0 where nothing was written by then."""
 
 
 def prove_findings(
@@ -157,18 +185,28 @@ class RaceProver:
         """What comes of the other order, into which no delay has brought the ops."""
         try:
             part = stage(progress, 0.0, 0.6)
-            memory = self._flipper.memory(tried.op, second, part)
+            memory = self._flipper.memory(tried.op, second, progress=part)
         except KernbenchError as error:
             return replace(tried, kind=HARMFUL, detail=str(error))
         if memory is None:
             return replace(tried, no_delay=_KEPT)
 
-        steps = self._history.steps
+        due = _due(self._trace)
+        recorded = _contents_of(self._trace, progress, self._history)
+        memories = {len(self._trace.ops): memory}
 
-        def contents(shard: Shard) -> Array:
-            place = (shard.space, shard.addr, shard.nbytes)
-            written = self._history.read(steps, *place).written
-            found = memory.view(shard.space, shard.addr, (shard.nbytes,), "u8")
+        def contents(seen: _Seen) -> Array:
+            count = due.get(seen.stated, len(self._trace.ops))
+            if count <= second:
+                return recorded(seen)  # the bench had looked before
+            if count not in memories:
+                part = stage(progress, 0.6, 1.0)
+                then = self._flipper.memory(tried.op, second, count, part)
+                assert then is not None  # as at the end
+                memories[count] = then
+            steps = self._history.executed(count - 1)
+            written = self._history.read(steps, *seen.place).written
+            found = memories[count].view(seen.space, seen.addr, (seen.nbytes,), "u8")
             return np.where(written, found, 0).astype(np.uint8)
 
         differs = self._difference(contents, stage(progress, 0.6, 1.0))
@@ -179,23 +217,24 @@ class RaceProver:
         """The first element of a tensor of the host that is another in ``new``:
         ``c[3,17] 0.25 -> 0``; "" if there is none.
 
-        Tensors that the bench has expected something of come first.
+        Tensors that the bench has expected something of come first, and behind all
+        those that were overwritten since it did, as it saw them.
         """
         trace = self._trace
         expected = {row.tensor for row in trace.expects}
         shards = [shard for shard in trace.shards() if shard.va]
         shards.sort(key=lambda shard: shard.tensor not in expected)
         old = _contents_of(trace, progress, self._history)
-        for shard in shards:
-            before = old(shard)
-            after = new(shard)
+        for seen in [*map(_at_end, shards), *_overwritten(trace, self._history)]:
+            before = old(seen)
+            after = new(seen)
             changed = np.flatnonzero(before != after)
             if len(changed):
-                dtype = np_dtype(shard.dtype)
+                dtype = np_dtype(seen.dtype)
                 element = int(changed[0]) // dtype.itemsize
                 both = (before.view(dtype), after.view(dtype))
                 values = (number_text(each[element]) for each in both)
-                return f"{_element(shard, element)} {' -> '.join(values)}"
+                return f"{seen.element(element)} {' -> '.join(values)}"
         return ""
 
 
@@ -279,24 +318,49 @@ def _addresses(record: OpRecord) -> tuple[tuple[str, int], ...]:
 # -- what comes of it -----------------------------------------------------------------
 
 
+def _at_end(shard: Shard) -> _Seen:
+    """A shard as it is at the end."""
+    return _Seen(
+        shard.tensor,
+        shard.dtype,
+        shard.space,
+        shard.addr,
+        shard.nbytes,
+        tuple(shard.shape),
+        tuple(shard.origin),
+    )
+
+
+def _overwritten(trace: Trace, history: History) -> Iterator[_Seen]:
+    """What the bench has stated of shards that were written later, as it saw them."""
+    for e in trace.expects:
+        nbytes = e.array.size * itemsize(e.dtype)
+        place = (e.space, e.addr, nbytes)
+        steps = history.executed(e.after - 1)
+        writes = history.writes_before(steps, *place)
+        if writes != history.writes_before(history.steps, *place):
+            shape = e.array.shape
+            yield _Seen(e.tensor, e.dtype, *place, shape, e.origin, e.tensor)
+
+
+def _due(trace: Trace) -> dict[str, int]:
+    """By name after how many ops the bench has stated what a tensor holds."""
+    return {e.tensor: e.after for e in trace.expects}
+
+
 def _contents_of(
     trace: Trace, progress: Progress, history: History | None = None
 ) -> _Contents:
-    """What a shard holds at the end of a trace, which is executed for it."""
+    """What is in memory in the run of a trace, which is executed for it."""
     executed = history or History(trace)
     executed.prepare(progress)
+    due = _due(trace)
 
-    def contents(shard: Shard) -> Array:
-        found = executed.read(
-            executed.steps, shard.space, shard.addr, shard.nbytes, progress
-        )
+    def contents(seen: _Seen) -> Array:
+        steps = executed.steps
+        if seen.stated in due:
+            steps = executed.executed(due[seen.stated] - 1)
+        found = executed.read(steps, *seen.place, progress)
         return np.where(found.written, found.values, 0).astype(np.uint8)
 
     return contents
-
-
-def _element(shard: Shard, number: int) -> str:
-    """An element of a shard as one names it: in the whole tensor."""
-    within = np.unravel_index(number, shard.shape)
-    index = [low + int(at) for low, at in zip(shard.origin, within, strict=True)]
-    return f"{shard.tensor}[{','.join(map(str, index))}]"

@@ -16,14 +16,26 @@ STORES_OF_BOTH = (
     "tl.store(x, mine)",
 )
 
+OVERWRITTEN = """
+    torch.expect(WHAT, name="early")
+    torch.launch("zeros", zeros, x, y)
+
+
+def zeros(x, y, tl):
+    zero = tl.zeros((1, 64), "f32")
+    tl.store(x, zero)
+    tl.store(y, zero)
+"""
+"""What a bench has behind its launch: it looks, and then both tensors are zeros."""
+
 
 @pytest.fixture
 def proved(tmp_path, monkeypatch):
     """What the command line says of the races of a kernel once they were tried out."""
     monkeypatch.chdir(tmp_path)
 
-    def proved(*lines, **options):
-        (tmp_path / "by_hand.py").write_text(text_of(*lines))
+    def proved(*lines, behind="", **options):
+        (tmp_path / "by_hand.py").write_text(text_of(*lines) + behind)
         run_bench("by_hand.py", trace=tmp_path / "t", **options)
         words = ["trace", "hazards", "t", "--prove", "--json"]
         done = CliRunner().invoke(main, words)
@@ -70,6 +82,35 @@ def test_a_load_that_nobody_waits_for_is_executed_behind_its_use(proved):
     )
     assert (proof["kind"], proof["detail"]) == (HARMFUL, "y[0,0] 0 -> nan")
     assert proof["runs"] == 1
+    assert "before op" in proof["no_delay"]
+
+
+def test_what_the_bench_saw_in_a_rerun_counts_though_it_is_overwritten(proved):
+    seen = "x, [64 * [2.0], 64 * [0.0]]"
+    (proof,) = proved(*STORES_OF_BOTH, behind=OVERWRITTEN.replace("WHAT", seen))
+    assert (proof["kind"], proof["detail"]) == (HARMFUL, "early[0,0] 2 -> 1")
+    assert proof["runs"] == 1
+
+
+def test_what_the_bench_saw_before_a_race_is_not_changed_by_it(proved):
+    kernel = "    torch.launch('by_hand', kernel, x, y)\n"
+    (proof,) = proved(
+        "tl.load(x + pe * 256, (64,), 'f32', wait=False) + 1.0",
+        "if pe == 1: tl.store(y, tl.full((128,), 3.0, 'f32'))",
+        behind=OVERWRITTEN.replace("WHAT", "y, [64 * [3.0], 64 * [3.0]]").replace(
+            "\n\n\ndef", f"\n{kernel}\n\ndef"
+        ),
+    )
+    assert (proof["kind"], proof["detail"]) == (BENIGN, "4 of 4 pairs of ops tried")
+
+
+def test_what_the_bench_saw_in_the_other_order_counts_though_it_is_overwritten(proved):
+    (proof,) = proved(
+        "got = tl.load(x + pe * 256, (64,), 'f32', wait=False)",
+        "tl.store(y + pe * 256, got + 1.0)",
+        behind=OVERWRITTEN.replace("WHAT", "y, [64 * [1.0], 64 * [1.0]]"),
+    )
+    assert (proof["kind"], proof["detail"]) == (HARMFUL, "early[0,0] 1 -> nan")
     assert "before op" in proof["no_delay"]
 
 
