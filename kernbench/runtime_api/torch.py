@@ -230,7 +230,7 @@ class Torch:
         after = 0
         if engine.op_logger is not None:
             after = engine.op_logger.rows
-        array = np.ascontiguousarray(whole[_box(shard)])
+        array = np.asarray(whole[_box(shard)], order="C")
         self.expectations[key] = Expectation(
             space=shard.space,
             addr=shard.addr,
@@ -281,7 +281,7 @@ class Torch:
         writes = []
         for shard in tensor.shards:
             if shard.origin not in parts:
-                parts[shard.origin] = np.ascontiguousarray(array[_box(shard)])
+                parts[shard.origin] = np.asarray(array[_box(shard)], order="C")
             command = HostWriteCmd(dst=_region(shard), data=parts[shard.origin])
             writes.append((self.engine.place_of(shard.addr), command))
         self.engine.host_write(writes, self.engine.sim.sites.here())

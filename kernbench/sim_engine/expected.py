@@ -167,7 +167,7 @@ def _at(
     dtype = _dtype_at(place, array, records, initial)
     space, addr = place
     tolerance = dtype_row(dtype).tolerance
-    stored = np.ascontiguousarray(as_stored(f"{space} {addr:#x}", array, dtype))
+    stored = np.asarray(as_stored(f"{space} {addr:#x}", array, dtype), order="C")
     return Expectation(space, addr, stored, dtype, tolerance, len(records))
 
 
@@ -193,7 +193,7 @@ def _sharded(
         found[key] = Expectation(
             space=shard.space,
             addr=shard.addr,
-            array=np.ascontiguousarray(stored),
+            array=np.asarray(stored, order="C"),
             dtype=shard.dtype,
             tolerance=dtype_row(shard.dtype).tolerance,
             after=after,

@@ -8,6 +8,7 @@ import pytest
 
 import kernbench
 from kernbench.runtime_api import run_bench
+from kernbench.trace.frames import FrameFile
 
 BENCH = """\
 import numpy as np
@@ -209,3 +210,63 @@ def test_the_command_asks_by_the_name_and_at_the_op_of_the_expectation(reused):
         writers = [session.row(op).site for op in chain.part.writers]
         assert [site.rpartition(":")[2] for site in writers] == ["5"]
         assert f"why: blame {place}, at op {op}" in session.verify().lines(100)
+
+
+SCALAR = """\
+import numpy as np
+from kernbench.benches import bench
+
+def kernel(x, s, tl):
+    tl.store(s, tl.sum(tl.load(x)))
+
+@bench(name="scalar", description="the sum of x is 45")
+def run(torch, expected=45):
+    x = torch.tensor(np.arange(10), "f32", name="x")
+    s = torch.zeros((), "f32", name="s")
+    torch.launch("k", kernel, x, s)
+    torch.expect(s, expected)
+    torch.expect(x, np.arange(10))
+"""
+
+
+@pytest.fixture
+def scalar(tmp_path):
+    """scalar(expected) -> the trace of a run of SCALAR, and what fails in it."""
+
+    def scalar(expected):
+        file = tmp_path / "scalar.py"
+        file.write_text(SCALAR)
+        trace = tmp_path / "t.msgpack"
+        params = {"expected": expected}
+        return trace, run_bench(str(file), params=params, trace=trace).failures
+
+    return scalar
+
+
+@pytest.mark.parametrize("expected", [45, 5])
+def test_a_scalar_is_verified_in_the_trace_as_in_the_run(scalar, expected):
+    trace, failures = scalar(expected)
+    assert [line.startswith("s[] on ") for line in failures[:1]] == [True] * (
+        expected == 5
+    )
+    with kernbench.open(trace) as session:
+        verdict = session.verify()
+        assert not session.trace.damaged
+        assert [out.row.tensor for out in verdict.rows] == ["s", "x"]
+        assert verdict.ok == (expected == 45)
+
+
+def test_an_expectation_that_is_damaged_is_not_verified(scalar):
+    trace, _failures = scalar(5)
+    data = bytearray(trace.read_bytes())
+    frame = FrameFile(trace).by_tag["expect"][0]
+    data[(frame.offset + frame.start) // 2] ^= 0xFF
+    trace.write_bytes(data)
+    with kernbench.open(trace) as session:
+        verdict = session.verify()
+        assert [out.row.tensor for out in verdict.rows] == ["x"]
+        assert not verdict.ok
+        assert verdict.disagreements == (
+            "s: what the bench expects of it is damaged in the file, so it was not "
+            "compared; check says more",
+        )

@@ -356,9 +356,18 @@ class OutputIndex:
         return next(iter(owners), "?")
 
     def _disagreements(self, by_tensor: Sequence[VerifyRow]) -> tuple[str, ...]:
-        """Where executing the trace does not come to the run's own verdict."""
+        """Where executing the trace does not come to the run's own verdict, or cannot
+        since what the bench expects is damaged.
+        """
         recorded = self._trace.recorded_verdicts
         found = list[str]()
+        judged = {row.tensor for row in by_tensor}
+        if any(damage.tag == "expect" for damage in self._trace.damaged):
+            for tensor in [name for name in recorded if name not in judged]:
+                found.append(
+                    f"{tensor}: what the bench expects of it is damaged in the file, "
+                    "so it was not compared; check says more"
+                )
         for row in by_tensor:
             if recorded.get(row.tensor, row.ok) != row.ok:
                 here, there = ("ok", "FAIL") if row.ok else ("FAIL", "ok")
