@@ -14,6 +14,7 @@ from kernbench.common.dtypes import Tolerance, itemsize, nbytes_of
 from kernbench.errors import KernbenchError
 from kernbench.sim_engine.accesses import regions
 from kernbench.sim_engine.engine import GraphEngine
+from kernbench.sim_engine.event_log import index_in_three_axes
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.verify import (
     Expectation,
@@ -78,7 +79,8 @@ def explained(
                 "  it is off by little: --debug says whether rounding explains that; "
                 "if so, give torch.expect(…, rtol=, atol=) what its sums need"
             )
-        asked = f"'{row.tensor}[{','.join(map(str, index))}]'"
+        named = index_in_three_axes(index, expectation.array.shape)
+        asked = f"'{row.tensor}[{','.join(map(str, named))}]'"
         if is_newer:
             asked += f" --op {expectation.after - 1}"
         lines.append(f"  why: {_command(trace, asked)}")

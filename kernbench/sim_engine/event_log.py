@@ -63,6 +63,22 @@ def in_three_axes(extents: tuple[int, ...]) -> tuple[int, ...]:
     return first, prod(between), last
 
 
+def index_in_three_axes(
+    index: tuple[int, ...], shape: tuple[int, ...]
+) -> tuple[int, ...]:
+    """An element of a tensor by its index ``in_three_axes``.
+
+    ``shape`` is that of the tensor or of a shard: those between are the same.
+    """
+    if len(index) <= 3:
+        return index
+    first, *between, last = index
+    number = 0
+    for at, extent in zip(between, shape[1:-1], strict=True):
+        number = number * extent + at
+    return first, number, last
+
+
 class Recorder(OpSink, Protocol):
     """A sink of everything that a run does.
 

@@ -270,3 +270,38 @@ def test_an_expectation_that_is_damaged_is_not_verified(scalar):
             "s: what the bench expects of it is damaged in the file, so it was not "
             "compared; check says more",
         )
+
+
+FOUR_AXES = """\
+import numpy as np
+from kernbench.benches import bench
+
+def kernel(x, y, tl):
+    tl.store(y, tl.load(x) + 1)
+
+@bench(name="four_axes", description="y is x + 1, but for one that is to be 0")
+def run(torch):
+    numbers = np.arange(120).reshape(2, 3, 4, 5)
+    expected = numbers + 1
+    expected[1, 2, 3, 1] = 0
+    x = torch.tensor(numbers, "f32", name="x")
+    y = torch.zeros(numbers.shape, "f32", name="y")
+    torch.launch("k", kernel, x, y)
+    torch.expect(y, expected)
+"""
+
+
+def test_an_element_of_four_axes_is_asked_for_in_three(tmp_path):
+    file = tmp_path / "four_axes.py"
+    file.write_text(FOUR_AXES)
+    trace = tmp_path / "t.msgpack"
+    first, why = run_bench(str(file), trace=trace).failures
+    assert first.startswith("y[1, 2, 3, 1] on sip0.cube0.pe0 is to be 0, and is 117;")
+    place = shlex.split(why)[-1]
+    with kernbench.open(trace) as session:
+        session.goto(len(session) - 1)
+        assert session.blame(place).part.value == "117"
+        assert f"why: blame {place}" in session.verify().lines(100)
+        wrong = session.run_line("diagnose")[0]
+        assert wrong.title.startswith("y: 1 of 120 elements are wrong, the first ")
+        assert wrong.title.endswith("= 117, which is to be 0")

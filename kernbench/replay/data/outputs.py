@@ -29,7 +29,7 @@ from kernbench.replay.data.history import Contents, History
 from kernbench.replay.data.memory import TensorView
 from kernbench.replay.data.places import Range
 from kernbench.replay.text import wrapped
-from kernbench.sim_engine.event_log import in_three_axes
+from kernbench.sim_engine.event_log import in_three_axes, index_in_three_axes
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.verify import (
     Expectation,
@@ -48,11 +48,15 @@ _ROWS_KEPT = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class OutputRow:
-    """One expected tensor at an op: ``due`` once ops 0 to ``after`` - 1 have run."""
+    """One expected tensor at an op: ``due`` once ops 0 to ``after`` - 1 have run.
+
+    ``bad`` is its first bad element as a place has it, in three axes at most.
+    """
 
     due: bool
     after: int
     row: VerifyRow
+    bad: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +88,8 @@ class Outputs:
         ]
         lines = report.as_text().splitlines() + late
         for out in self.rows:
-            if out.due and out.row.first_bad is not None:
-                index = ",".join(map(str, out.row.first_bad))
+            if out.due and out.bad is not None:
+                index = ",".join(map(str, out.bad))
                 element = f"[{index}]" if index else ""
                 when = f", at op {out.after - 1:,}" if out.after <= self.op else ""
                 lines.append(f"why: blame {out.row.tensor}{element}{when}")
@@ -382,10 +386,17 @@ class OutputIndex:
         self, op: int, by_tensor: Sequence[VerifyRow], expected: _Expected
     ) -> Outputs:
         """The answer of one row a tensor: which are due, and whether those are ok."""
+        shapes = {
+            shard.expected.tensor: shard.expected.array.shape
+            for shard in expected.shards.values()
+        }
         rows = list[OutputRow]()
         for row in by_tensor:
             after = expected.due[row.tensor]
-            rows.append(OutputRow(op + 1 >= after, after, row))
+            bad = row.first_bad
+            if bad is not None:
+                bad = index_in_three_axes(bad, shapes[row.tensor])
+            rows.append(OutputRow(op + 1 >= after, after, row, bad))
         ok = all(out.row.ok for out in rows if out.due)
         return Outputs(op, ok, tuple(rows), "" if rows else self._why_none())
 

@@ -225,9 +225,9 @@ def _failed(index: Index, out: OutputRow, progress: Progress) -> Finding:
     op = out.after - 1
     title = f"{row.tensor}: {row.mismatches:,} of {row.elements:,} elements are wrong"
     check = command(index.trace, "outputs")
-    if row.first_bad is None:
+    if out.bad is None:
         return Finding("wrong", f"{row.tensor}: {row.note}", (), (), (), check)
-    bad = _element(row.tensor, row.first_bad)
+    bad = _element(row.tensor, out.bad)
     chain = index.blame.named(bad, op, _DEPTH, stage(progress, 0.0, 0.2))
     good = _right_element(index, out, chain, stage(progress, 0.2, 0.5))
     if chain.part.writers == (-1,):
@@ -313,20 +313,20 @@ def _right_element(
     op = out.after - 1
     view = index.memory.tensor(op, row.tensor, stage(progress, 0.0, 0.3))
     diff = index.outputs.beside(view, stage(progress, 0.3, 0.6))
-    if diff.expected is None or diff.actual is None or row.first_bad is None:
+    if diff.expected is None or diff.actual is None or out.bad is None:
         return None
     is_bad = mismatches(diff.actual, diff.expected, row.tolerance)
     is_left = view.written & ~is_bad
-    if is_left.ndim != len(row.first_bad):
+    if is_left.ndim != len(out.bad):
         return None
-    expected = number_text(diff.expected[row.first_bad])
+    expected = number_text(diff.expected[out.bad])
     line = _writing_line(index, chain.part.writers)
     search = stage(progress, 0.6, 1.0)
     nearest: _Right | None = None
     by_chance: _Right | None = None
     for tried in range(_WRITERS_TRIED):
         done = tried / _WRITERS_TRIED
-        find = partial(_nearest, is_left, row.first_bad)
+        find = partial(_nearest, is_left, out.bad)
         at = beside_if_many(is_left.size, find, search, done)
         if at is None:
             break
