@@ -79,8 +79,9 @@ def explained(
                 "  it is off by little: --debug says whether rounding explains that; "
                 "if so, give torch.expect(…, rtol=, atol=) what its sums need"
             )
+        owner = "" if copies[0].name == first.name else f"@{place}.pe_cpu"
         named = index_in_three_axes(index, expectation.array.shape)
-        asked = f"'{row.tensor}[{','.join(map(str, named))}]'"
+        asked = f"'{row.tensor}{owner}[{','.join(map(str, named))}]'"
         if is_newer:
             asked += f" --op {expectation.after - 1}"
         lines.append(f"  why: {_command(trace, asked)}")

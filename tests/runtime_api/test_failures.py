@@ -305,3 +305,20 @@ def test_an_element_of_four_axes_is_asked_for_in_three(tmp_path):
         wrong = session.run_line("diagnose")[0]
         assert wrong.title.startswith("y: 1 of 120 elements are wrong, the first ")
         assert wrong.title.endswith("= 117, which is to be 0")
+
+
+def test_the_copy_that_is_wrong_is_asked_for(failures, tmp_path):
+    body = "tl.store(y, tl.load(x) * (1 + (tl.program_id(0) == 3)))"
+    first, _copies, why = failures(body)
+    assert first.startswith("y[0] on sip0.cube0.pe3 is to be ")
+    place = shlex.split(why)[-1]
+    assert place == "y@sip0.cube0.pe3.pe_cpu[0]"
+    with kernbench.open(tmp_path / "t.msgpack") as session:
+        session.goto(len(session) - 1)
+        value = session.blame(place).part.value
+        assert value != session.blame("y[0]").part.value
+        assert f"why: blame {place}" in session.verify().lines(100)
+        wrong = session.run_line("diagnose")[0]
+        assert f"the first {place} = {value}, which is to be " in wrong.title
+        components = [session.row(op).component for op in wrong.ops[:1]]
+        assert components == ["sip0.cube0.pe3.pe_dma"]

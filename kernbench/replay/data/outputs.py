@@ -50,13 +50,15 @@ _ROWS_KEPT = 1 << 14
 class OutputRow:
     """One expected tensor at an op: ``due`` once ops 0 to ``after`` - 1 have run.
 
-    ``bad`` is its first bad element as a place has it, in three axes at most.
+    ``bad`` is its first bad element as a place has it, in three axes at most, and
+    ``name`` what to ask for that by: NAME@NODE where the first copy is right.
     """
 
     due: bool
     after: int
     row: VerifyRow
     bad: tuple[int, ...] | None = None
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ class Outputs:
                 index = ",".join(map(str, out.bad))
                 element = f"[{index}]" if index else ""
                 when = f", at op {out.after - 1:,}" if out.after <= self.op else ""
-                lines.append(f"why: blame {out.row.tensor}{element}{when}")
+                lines.append(f"why: blame {out.name}{element}{when}")
         for sentence in (*self.copies, *self.disagreements):
             lines += wrapped(sentence, width, 2)
         return lines
@@ -205,7 +207,8 @@ class OutputIndex:
         for row in VerifyReport(mine).by_tensor():
             self._by_tensor[row.tensor] = row
         self._rows_steps = steps
-        found = self._summed(op, tuple(self._by_tensor.values()), expected)
+        by_tensor = tuple(self._by_tensor.values())
+        found = self._summed(op, by_tensor, self._rows, expected)
         due = {out.row.tensor for out in found.rows if out.due}
         return replace(found, copies=self._wrong_copies(self._rows, expected, due))
 
@@ -300,7 +303,8 @@ class OutputIndex:
         if to_end:
             self._history.reach(self._history.steps, progress)
         report = VerifyReport(tuple(rows[name] for name in shards))
-        found = self._summed(len(self._trace.ops) - 1, report.by_tensor(), expected)
+        last = len(self._trace.ops) - 1
+        found = self._summed(last, report.by_tensor(), rows, expected)
         disagreements = self._disagreements(report.by_tensor())
         end = self._trace.end
         ended_early = not shards and (end is None or bool(end.get("error")))
@@ -383,7 +387,11 @@ class OutputIndex:
         return tuple(found)
 
     def _summed(
-        self, op: int, by_tensor: Sequence[VerifyRow], expected: _Expected
+        self,
+        op: int,
+        by_tensor: Sequence[VerifyRow],
+        by_shard: Mapping[str, VerifyRow],
+        expected: _Expected,
     ) -> Outputs:
         """The answer of one row a tensor: which are due, and whether those are ok."""
         shapes = {
@@ -396,9 +404,26 @@ class OutputIndex:
             bad = row.first_bad
             if bad is not None:
                 bad = index_in_three_axes(bad, shapes[row.tensor])
-            rows.append(OutputRow(op + 1 >= after, after, row, bad))
+            name = self._name_of_bad(row, by_shard, expected)
+            rows.append(OutputRow(op + 1 >= after, after, row, bad, name))
         ok = all(out.row.ok for out in rows if out.due)
         return Outputs(op, ok, tuple(rows), "" if rows else self._why_none())
+
+    def _name_of_bad(
+        self, row: VerifyRow, by_shard: Mapping[str, VerifyRow], expected: _Expected
+    ) -> str:
+        """The tensor of a row, with the owner of the copy whose element is the first
+        bad one unless that is the first copy.
+        """
+        later = {name for names in expected.copies for name in names[1:]}
+        for name, shard in expected.shards.items():
+            if shard.expected.tensor != row.tensor or name not in by_shard:
+                continue
+            if row.first_bad is not None and by_shard[name].first_bad == row.first_bad:
+                if name in later:
+                    return f"{row.tensor}@{self._owner_of(shard)}"
+                break
+        return row.tensor
 
     def _why_none(self) -> str:
         """Why a bench would have stated no expected outputs."""

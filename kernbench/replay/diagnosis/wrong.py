@@ -227,7 +227,7 @@ def _failed(index: Index, out: OutputRow, progress: Progress) -> Finding:
     check = command(index.trace, "outputs")
     if out.bad is None:
         return Finding("wrong", f"{row.tensor}: {row.note}", (), (), (), check)
-    bad = _element(row.tensor, out.bad)
+    bad = _element(out.name, out.bad)
     chain = index.blame.named(bad, op, _DEPTH, stage(progress, 0.0, 0.2))
     good = _right_element(index, out, chain, stage(progress, 0.2, 0.5))
     if chain.part.writers == (-1,):
@@ -305,9 +305,10 @@ def _right_element(
 ) -> _Right | None:
     """The right element to put beside the first bad one; None if none is right.
 
-    The nearest that the same line wrote; of a bad one that no kernel wrote, the nearest
-    that any did. Best by an op that wrote no bad one: beside bad ones an element may be
-    right by chance. The nearest of all if there is none of these.
+    Of a bad copy it is the same element of the first copy. Else it is the nearest that
+    the same line wrote; of a bad one that no kernel wrote, the nearest that any did.
+    Best by an op that wrote no bad one: beside bad ones an element may be right by
+    chance. The nearest of all if there is none of these.
     """
     row = out.row
     op = out.after - 1
@@ -320,6 +321,8 @@ def _right_element(
     if is_left.ndim != len(out.bad):
         return None
     expected = number_text(diff.expected[out.bad])
+    if out.name != row.tensor:  # the first copy is right there
+        return _Right(_element(row.tensor, out.bad), expected)
     line = _writing_line(index, chain.part.writers)
     search = stage(progress, 0.6, 1.0)
     nearest: _Right | None = None
