@@ -424,7 +424,7 @@ class _Layers(NamedTuple):
         """The edges as they are to lie. By place a node has so many of its ``own``,
         which follow each other from ``first`` on, and is of a ``batch``.
         """
-        found = np.empty(int(self.edge_ends[-1]), np.int32)
+        found = np.empty(int(own.sum()), np.int32)
         nodes = np.flatnonzero(own)
         for layer in range(_LAYERS):
             nodes = nodes[own[nodes] > layer]
@@ -438,9 +438,8 @@ class _Layers(NamedTuple):
 
     def batches(self, tiles: Ints) -> list[_Batch]:
         """All batches, of so many ``tiles`` each."""
-        ends = np.append(self.begins[1:], np.iinfo(np.int64).max)
-        at = np.searchsorted(self.crowded, ends)
-        at = np.append(0, at)
+        bounds = np.append(self.begins, np.iinfo(np.int64).max)
+        at = np.searchsorted(self.crowded, bounds)
         batch = np.repeat(np.arange(len(self.begins)), np.diff(at))
         firsts = self.rest_begins - self.edge_begins[batch]
         depth = np.count_nonzero(self.counts, axis=0)
