@@ -63,7 +63,7 @@ from kernbench.topology import recorded_spec
 from kernbench.topology.spec import TopologySpec
 from kernbench.trace import Trace
 
-_BLOCK_BYTES = 3 << 27
+_BLOCK_BYTES = 9 << 26
 """Of the times of a block of scenarios."""
 
 _MUCH = 0.02

@@ -39,6 +39,8 @@ _AT_ONCE = 1 << 13
 _NEAR = 1 << 8
 """Nodes that are looked at first for the end of a batch; twice as many each time."""
 
+_BUFFERED = 1 << 12
+"""A batch of at most so many edges needs no memory of its own."""
 
 _FEW_EDGES = 1 << 15
 """A graph of at most so many edges is walked edge by edge, if it is for one machine."""
@@ -323,6 +325,8 @@ class Batches:
         lines = None
         if (line >= 0).any():
             lines = _Lines(line, factor)
+        for_came = np.empty((_BUFFERED, count))
+        for_took = np.empty((_BUFFERED, count))
         done = 0
         for batch in self._batches:
             size = batch.nodes.stop - batch.nodes.start
@@ -334,14 +338,14 @@ class Batches:
             plain = 0
             if batch.layers:
                 plain = batch.layers[0]
-                came = times.take(self._cause[batch.edges], 0)
-                took = weight.take(classes[batch.edges], 0)
+                came = _rows(times, self._cause[batch.edges], for_came)
+                took = _rows(weight, classes[batch.edges], for_took)
                 if lines is not None:
                     took *= lines.factors(self._line[batch.edges])
                 came += took
-                found = _latest(came, batch)
-                found += of_node[begin : begin + plain, None]
-                times[begin : begin + plain] = found
+                rest = of_node[begin : begin + plain, None]
+                found = times[begin : begin + plain]
+                np.add(_latest(came, batch), rest, out=found)
             if size > plain:
                 starts = times[self._tile_cause[batch.tiles]]
                 is_behind = starts <= times[self._tile_behind[batch.tiles]]
@@ -355,6 +359,15 @@ class Batches:
                 rest = of_node[begin + plain : batch.nodes.stop, None]
                 times[begin + plain : batch.nodes.stop] = starts + took + rest
         return times
+
+
+def _rows(table: Floats, rows: Array, buffer: Floats) -> Floats:
+    """Some rows of a table, in the buffer if they fit into it: all batches use one, as
+    it is slower to have the system give and take memory for each.
+    """
+    if len(rows) > len(buffer):
+        return table.take(rows, 0)
+    return table.take(rows, 0, out=buffer[: len(rows)], mode="clip")
 
 
 def _latest(came: Floats, batch: _Batch) -> Floats:
