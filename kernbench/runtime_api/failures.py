@@ -55,6 +55,7 @@ def explained(
         element = f"{row.tensor}[{', '.join(map(str, index))}]"
         is_newer = _is_written_later(engine, expectation, index)
         values = _values(expectation, index, store, is_newer)
+        cpu = _pe_cpu(engine, expectation)
         place = _pe(engine, expectation)
         lines.append(f"{element} on {place} {values}; {_tolerance(row.tolerance)}")
         if engine.place_of(expectation.addr) not in engine.launched:
@@ -79,7 +80,7 @@ def explained(
                 "  it is off by little: --debug says whether rounding explains that; "
                 "if so, give torch.expect(…, rtol=, atol=) what its sums need"
             )
-        owner = "" if copies[0].name == first.name else f"@{place}.pe_cpu"
+        owner = "" if copies[0].name == first.name else f"@{cpu}"
         named = index_in_three_axes(index, expectation.array.shape)
         asked = f"'{row.tensor}{owner}[{','.join(map(str, named))}]'"
         if is_newer:
@@ -212,10 +213,15 @@ def _tolerance(tolerance: Tolerance) -> str:
     return f"{tolerance.atol:g} + {tolerance.rtol:g} |expected| off would do"
 
 
-def _pe(engine: GraphEngine, expectation: Expectation) -> str:
-    """The PE in whose memory a shard lies."""
+def _pe_cpu(engine: GraphEngine, expectation: Expectation) -> str:
+    """The CPU of the PE in whose memory a shard lies; it owns the shard."""
     place = engine.place_of(expectation.addr)
-    return engine.graph.at(*place, "pe_cpu").rpartition(".")[0]
+    return engine.graph.at(*place, "pe_cpu")
+
+
+def _pe(engine: GraphEngine, expectation: Expectation) -> str:
+    """That PE."""
+    return _pe_cpu(engine, expectation).rpartition(".")[0]
 
 
 def _of_copies(

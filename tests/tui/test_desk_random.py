@@ -188,6 +188,7 @@ def stood_as(made: DeskBench, bench: DeskBench) -> DeskBench:
     """A new desk, made to stand as another one."""
     made.replay.state = bench.replay.state
     made.desk.sizes = dict(bench.desk.sizes)
+    made.desk.columns_alone = bench.desk.columns_alone
     made.desk.states = dict(bench.desk.states)
     return made
 
