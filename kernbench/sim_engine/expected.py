@@ -167,7 +167,7 @@ def _at(
     dtype = _dtype_at(place, array, records, initial)
     space, addr = place
     tolerance = dtype_row(dtype).tolerance
-    stored = np.asarray(as_stored(f"{space} {addr:#x}", array, dtype), order="C")
+    stored = as_stored(f"{space} {addr:#x}", array, dtype)
     return Expectation(space, addr, stored, dtype, tolerance, len(records))
 
 
@@ -189,11 +189,10 @@ def _sharded(
     for number, (shard, end) in enumerate(zip(shards, extents, strict=True)):
         box = tuple(map(slice, shard.origin, end))
         key = name if len(shards) == 1 else f"{name}.{number}"
-        stored = as_stored(key, array[box], shard.dtype)
         found[key] = Expectation(
             space=shard.space,
             addr=shard.addr,
-            array=np.asarray(stored, order="C"),
+            array=as_stored(key, array[box], shard.dtype),
             dtype=shard.dtype,
             tolerance=dtype_row(shard.dtype).tolerance,
             after=after,

@@ -129,7 +129,7 @@ def as_stored(name: str, reference: Array, dtype: str) -> Array:
             f"and {dtype} has no such number; give the tensor a wider dtype or, if it "
             f"is to wrap, the reference as .astype({np_dtype(dtype).name!r})"
         )
-    return reference.astype(np_dtype(dtype))
+    return reference.astype(np_dtype(dtype), order="C")
 
 
 def _distance(actual: Array, expected: Array, a: Floats, r: Floats) -> Floats:

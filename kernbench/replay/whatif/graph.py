@@ -236,16 +236,7 @@ class _Builder:
         cause = np.concatenate(causes)
         effect = np.concatenate(effects)
         number = np.concatenate(classes)
-        # A tile has one edge; in a damaged trace its op may be of a move besides.
-        tiles = np.flatnonzero(number < 0)
-        is_tile_end = np.zeros(len(times), np.bool_)
-        is_tile_end[effect[tiles]] = True
-        into_tiles = effect[is_tile_end[effect]]
-        counts = np.bincount(into_tiles, minlength=len(times))
-        mixed = tiles[counts[effect[tiles]] > 1]
-        at = -1 - number[mixed]
-        streamed = times[cause[mixed]] <= times[behind[at]]
-        number[mixed] = np.where(streamed, streams[at], cold[at])
+        self._weigh_tiles_with_more(cause, effect, number, times)
         gap = np.concatenate(gaps)
         kind_of_edge = np.concatenate(kinds)
         lines, line_of_node = self._lines()
@@ -289,6 +280,24 @@ class _Builder:
             program_order=self._program_order,
             held_by_none=self._held_by_none,
         )
+
+    def _weigh_tiles_with_more(
+        self, cause: Array, effect: Array, number: Array, times: Floats
+    ) -> None:
+        """Give the edge of a tile a class if its end has others besides.
+
+        A tile has one edge; in a damaged trace its op may be of a move as well.
+        ``number`` is by edge its class, or a tile.
+        """
+        behind, cold, streams = self._tiles
+        tiles = np.flatnonzero(number < 0)
+        is_tile_end = np.zeros(len(times), np.bool_)
+        is_tile_end[effect[tiles]] = True
+        counts = np.bincount(effect[is_tile_end[effect]], minlength=len(times))
+        mixed = tiles[counts[effect[tiles]] > 1]
+        at = -1 - number[mixed]
+        streamed = times[cause[mixed]] <= times[behind[at]]
+        number[mixed] = np.where(streamed, streams[at], cold[at])
 
     def _last_nodes(self) -> Ints:
         """All nodes with which a run may end."""

@@ -56,8 +56,8 @@ class NodesOfMoves(NamedTuple):
     nearest of those that it has passed.
     """
 
-    first: Ints
-    at_hop: Ints
+    first: Array
+    at_hop: Array
 
 
 class HopsOfMoves(NamedTuple):
@@ -292,17 +292,11 @@ class MoveEdges:
         here = moves.take(move)
         work = Ramps.joined(*_served(edge, here, since, at, 1.0, 1.0 / speed))
         order = np.lexsort((at, edge))
-        follows = np.diff(edge[order]) == 0
-        before = order[:-1][follows]
-        after = order[1:][follows]
-        between = at[after] - at[before]
-        given = work.given(edge[after], at[before], at[after])
-        given = carried(edge[after], given, between * speed[after])
-        shared = given > BUSY_SHARE * between * speed[after]
-        shared &= move[before] != move[after]
-        before = before[shared]
-        after = after[shared]
-        given = np.floor(given[shared]).astype(np.int64)
+        before, after, given = _behind_each_other(work, order, edge, at, speed)
+        others = move[before] != move[after]
+        before = before[others]
+        after = after[others]
+        given = given[others]
 
         used = np.zeros(len(move), np.bool_)
         used[before] = True
@@ -312,7 +306,9 @@ class MoveEdges:
         node[on_first] = last[move[on_first]]
         later = np.flatnonzero(used & (hop > 0))
         node[later] = self._found.nodes(at[later], here.op[later])
-        self.nodes_of = NodesOfMoves(first, _passed(move, last, node))
+        self.nodes_of = NodesOfMoves(
+            first.astype(np.int32), _passed(move, last, node).astype(np.int32)
+        )
         some = order[used[order]]
         takes = here.last_bytes[some] / speed[some]
         server = len(self._trace.node_ids) + edge[some]
@@ -424,21 +420,34 @@ class MoveEdges:
         nbytes = np.concatenate(
             [writes.last_bytes, reads.last_bytes, reads.first_bytes[several]]
         )
-        order = np.lexsort((times[node], port))
-        node = node[order]
-        port = port[order]
-        server = len(self._trace.node_ids) + machine.number_of_port(port)
-        self._found.served.append(Served(server, node, nbytes[order] * byte_ns))
-        pair = np.flatnonzero(np.diff(port) == 0)
-        since = times[node[pair]]
-        until = times[node[pair + 1]]
-        given = work.given(port[pair], since, until)
-        given = carried(port[pair], given, (until - since) / byte_ns)
-        shared = given * byte_ns > BUSY_SHARE * (until - since)
-        pair = pair[shared]
-        given = np.floor(given[shared]).astype(np.int64)
+        at = times[node]
+        order = np.lexsort((at, port))
+        server = len(self._trace.node_ids) + machine.number_of_port(port[order])
+        takes = nbytes[order] * byte_ns
+        self._found.served.append(Served(server, node[order], takes))
+        speed = np.full(len(port), 1.0 / byte_ns)
+        before, after, given = _behind_each_other(work, order, port, at, speed)
         passes = self._table.of(weights.through_port, given)
-        self._found.add(node[pair], node[pair + 1], passes, kind=AT_LINK)
+        self._found.add(node[before], node[after], passes, kind=AT_LINK)
+
+
+def _behind_each_other(
+    work: Ramps, order: Ints, server: Ints, at: Floats, speed: Floats
+) -> tuple[Ints, Ints, Ints]:
+    """Those that a server may have kept apart: the first, the second, and the bytes
+    that it gave from the first on until the second.
+
+    ``order`` is by server and time. The other columns are of each that was served: by
+    which ``server``, ``at`` what time, and how many bytes a ns that has.
+    """
+    follows = np.diff(server[order]) == 0
+    before = order[:-1][follows]
+    after = order[1:][follows]
+    between = at[after] - at[before]
+    given = work.given(server[after], at[before], at[after])
+    given = carried(server[after], given, between * speed[after])
+    shared = given > BUSY_SHARE * between * speed[after]
+    return before[shared], after[shared], np.floor(given[shared]).astype(np.int64)
 
 
 def _passed(move: Ints, last: Ints, node: Ints) -> Ints:

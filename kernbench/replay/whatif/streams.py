@@ -14,6 +14,7 @@ from kernbench.common.exact_time import SAME_NS, exact_ns
 from kernbench.replay.whatif.graph import Graph
 from kernbench.replay.whatif.machine import Machine
 from kernbench.replay.whatif.move_edges import hops_of
+from kernbench.replay.whatif.servers import Ramps
 from kernbench.replay.whatif.weights import IN_SRAM
 from kernbench.trace import Trace
 
@@ -53,8 +54,8 @@ class Streams:
         self._begin: Floats = begin[order]
         self._end: Floats = np.maximum(end, begin)[order]
         row = row[order]
-        self._first: Array = graph.nodes_of_moves.first[move[row]].astype(np.int32)
-        self._last: Array = graph.nodes_of_moves.at_hop[row].astype(np.int32)
+        self._first = graph.nodes_of_moves.first[move[row]]
+        self._last = graph.nodes_of_moves.at_hop[row]
         self._shared = _shared(self._server, self._begin, self._end)
 
     def meet_otherwise(self, late_by: Floats) -> bool:
@@ -65,9 +66,8 @@ class Streams:
         begin = self._begin + late_by[self._first]
         end = self._end + late_by[self._last]
         moved = np.zeros(int(self._server.max(initial=0)) + 1, np.bool_)
-        is_late = (np.abs(begin - self._begin) > SAME_NS) | (
-            np.abs(end - self._end) > SAME_NS
-        )
+        is_late = np.abs(begin - self._begin) > SAME_NS
+        is_late |= np.abs(end - self._end) > SAME_NS
         moved[self._server[is_late]] = True
         some = np.flatnonzero(moved[self._server])
         now = _shared(self._server[some], begin[some], np.maximum(end, begin)[some])
@@ -76,18 +76,6 @@ class Streams:
 
 def _shared(server: Array, begin: Floats, end: Floats) -> Floats:
     """For how long others have a server while one has it, ns, of each of them."""
-    if not len(server):
-        return np.empty(0)
-    # The times of a server are put behind those of the server before.
-    low = float(begin.min())
-    offset = server * (float(end.max()) - low + 1.0) - low
-    begins = begin + offset
-    ends = end + offset
-    at = np.concatenate([begins, ends])
-    order = np.argsort(at, kind="stable")
-    at = at[order]
-    change = np.concatenate([np.ones(len(begins)), np.full(len(ends), -1.0)])[order]
-    level = np.cumsum(change)
-    had = np.append(0.0, np.cumsum(level[:-1] * np.diff(at)))
-    of_all: Floats = np.interp(ends, at, had) - np.interp(begins, at, had)
-    return np.asarray(of_all - (ends - begins))
+    lasts = end - begin
+    had = Ramps(server, begin, end, lasts)
+    return had.given(server, begin, end) - lasts
