@@ -93,7 +93,7 @@ class RowEncoder:
         for name, entries in FIXED_TABLES.items():
             self._tables[name] = {entry: n for n, entry in enumerate(entries)}
         self._tensors = TensorStore(self._tables, lambda frame: write([frame]))
-        self._params = ParamsEncoder(self._values, self.number)
+        self._params = ParamsEncoder(self._values, self._tensors.number)
 
     def copy(self, write: Callable[[Iterable[NewFrame]], None]) -> RowEncoder:
         """One that goes on from here, and leaves this one as it is.

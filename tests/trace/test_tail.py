@@ -3,6 +3,7 @@
 The file itself does not know of it.
 """
 
+import gc
 import os
 import random
 import shutil
@@ -19,6 +20,7 @@ from recordings import record_all, record_ops, shard, touch
 from kernbench.common.dtypes import Tolerance
 from kernbench.topology import load_topology
 from kernbench.trace import Trace, TraceWriter
+from kernbench.trace.encoder import RowEncoder
 from kernbench.trace.tail import EVERY_S
 
 FEW = 12 + 1  # ops of a recording, too few for a frame
@@ -342,3 +344,21 @@ def test_a_hundred_killed_runs_lose_no_more_than_their_last_second(tmp_path):
         folder.mkdir()
         lost += lost_seconds(folder, kills=10, seed=seed)
     assert max(lost) < LOST_S
+
+
+def test_no_tail_stays_in_memory_while_a_run_collects_no_garbage(path):
+    def encoders():
+        return sum(isinstance(item, RowEncoder) for item in gc.get_objects())
+
+    writer = begun(path)
+    gc.collect()
+    before = encoders()
+    gc.disable()  # as a run does
+    try:
+        for _ in range(3):
+            record_ops(writer)
+            writer.write_tail()
+        assert encoders() == before
+    finally:
+        gc.enable()
+        writer.end(0.0)
