@@ -1,5 +1,7 @@
 """A bench whose kernel runs on one of the two PEs that its output lies on."""
 
+from kernbench.runtime_api import run_bench
+
 SOURCE = """
 from kernbench.benches import bench
 from kernbench.runtime_api import DPPolicy
@@ -16,3 +18,12 @@ def run(torch):
     torch.launch("k", kernel, x, y)
     torch.expect(y, [[1, 2], [3, 4]])
 """
+
+
+def recorded_in(folder):
+    """Run it; the trace."""
+    bench = folder / "half_written.py"
+    bench.write_text(SOURCE)
+    path = folder / "t.msgpack"
+    run_bench(str(bench), trace=path)
+    return path

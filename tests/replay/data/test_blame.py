@@ -215,11 +215,7 @@ def test_bytes_that_nobody_wrote_are_said_to_be_so(log):
 
 
 def test_of_what_nobody_wrote_the_writers_of_the_rest_are_to_be_asked_for(tmp_path):
-    bench = tmp_path / "half_written.py"
-    bench.write_text(half_written.SOURCE)
-    path = tmp_path / "t.msgpack"
-    run_bench(str(bench), trace=path)
-    session = ReplaySession(Trace.open(path))
+    session = ReplaySession(Trace.open(half_written.recorded_in(tmp_path)))
     assert as_text(session.blame("y[1,0]")).endswith("the rest of it: history y")
     assert "history" not in as_text(session.blame("y[0,0]"))
 

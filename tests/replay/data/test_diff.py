@@ -12,7 +12,6 @@ from kernbench.common.pe_commands import MathCmd
 from kernbench.errors import MemoryStoreError
 from kernbench.replay import ReplaySession
 from kernbench.replay.text import as_text
-from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
 from kernbench.trace.frames import Damage
 
@@ -221,11 +220,7 @@ def test_an_output_that_is_not_written_yet_is_nan_on_both_sides(session):
 
 
 def test_an_output_that_was_never_written_is_a_mismatch(tmp_path):
-    bench = tmp_path / "half_written.py"
-    bench.write_text(half_written.SOURCE)
-    path = tmp_path / "t.msgpack"
-    run_bench(str(bench), trace=path)
-    session = ReplaySession(Trace.open(path))
+    session = ReplaySession(Trace.open(half_written.recorded_in(tmp_path)))
     last = len(session) - 1
     diff = session.output("y", last)
     assert diff.note == "2 never written are nan here"

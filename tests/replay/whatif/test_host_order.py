@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from real_runs import end_of_launches
 
 from kernbench.replay.whatif.index import WhatIfIndex
 from kernbench.runtime_api import Change, rerun, run_bench
@@ -58,10 +59,6 @@ def run(torch):
     second = torch.tensor(np.ones((2, 2048)), "f16", EACH, name="second")
     torch.launch("kernel", kernel, second)
 """
-
-
-def end_of_launches(path):
-    return max(launch.t_end for launch in Trace.open(path).launches)
 
 
 def ops_of_host(trace):

@@ -5,9 +5,9 @@ for the other's bytes, and who waits for how long is another matter on another m
 """
 
 import pytest
+from real_runs import Recorded
 
 from kernbench.replay import ReplaySession
-from kernbench.runtime_api import Change, rerun, run_bench
 from kernbench.trace import Trace
 
 BENCH = '''
@@ -37,37 +37,15 @@ def run(torch):
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory):
-    """The file of that bench."""
-    file = tmp_path_factory.mktemp("channels") / "shared_tcm.py"
-    file.write_text(BENCH)
-    return str(file)
-
-
-@pytest.fixture(scope="module")
-def path(bench, tmp_path_factory):
-    """The trace of its run."""
-    path = tmp_path_factory.mktemp("channels") / "trace"
-    run_bench(bench, trace=path)
-    return path
-
-
-def end_of(path):
-    return max(launch.t_end for launch in Trace.open(path).launches)
-
-
-def told_and_run(bench, path, field, value, folder):
-    """What is told of a machine of which a field is another, and when its run ends."""
-    told = ReplaySession(Trace.open(path)).whatif(f"{field}={value}")
-    changed = folder / "changed"
-    run_bench(bench, spec={field: value}, trace=changed)
-    return told, Trace.open(changed).end_ns
+def recorded(tmp_path_factory):
+    """The trace of a run of that bench."""
+    return Recorded(tmp_path_factory.mktemp("channels"), BENCH)
 
 
 @pytest.mark.parametrize("bytes_per_ns", [128.0, 256.0])
-def test_who_waits_for_a_channel_is_predicted(bench, path, bytes_per_ns, tmp_path):
+def test_who_waits_for_a_channel_is_predicted(recorded, bytes_per_ns, tmp_path):
     field = "pe.tcm.read_bw_gbs"
-    told, end_ns = told_and_run(bench, path, field, bytes_per_ns, tmp_path)
+    told, end_ns = recorded.told_and_run(field, bytes_per_ns, tmp_path)
     assert told.sure
     assert told.predicted_ns == end_ns
 
@@ -76,25 +54,22 @@ def test_who_waits_for_a_channel_is_predicted(bench, path, bytes_per_ns, tmp_pat
     ("field", "value"),
     [("pe.tcm.write_bw_gbs", 64.0), ("pe.math.rate.f16", 2.0), ("pe.clock_ghz", 2.0)],
 )
-def test_it_is_not_sure_where_others_come_first(bench, path, field, value, tmp_path):
-    told, end_ns = told_and_run(bench, path, field, value, tmp_path)
+def test_it_is_not_sure_where_others_come_first(recorded, field, value, tmp_path):
+    told, end_ns = recorded.told_and_run(field, value, tmp_path)
     assert not told.sure
     assert "memories would serve in another order" in told.why
     assert told.predicted_ns == pytest.approx(end_ns, rel=0.06)
 
 
-def test_the_slack_of_who_has_a_channel_is_what_the_end_lets_it_be_late(path, tmp_path):
-    session = ReplaySession(Trace.open(path))
+def test_the_slack_of_who_has_a_channel_is_what_the_end_lets_it_be_late(
+    recorded, tmp_path
+):
+    session = ReplaySession(Trace.open(recorded.path))
     tried = 0
     for op in range(len(session)):
         slack = session.index.whatif.slack(op)
         if not slack.sure or session.row(op).name not in ("TileToken/FETCH", "neg"):
             continue
         tried += 1
-        for more, least, most in ((0.0, -0.1, 0.1), (10.0, 9.0, 11.0)):
-            late = tmp_path / "late"
-            delay = slack.ns + more
-            if delay > 0:
-                rerun(path, late, Change(delays=[(op, delay)]))
-                assert least <= end_of(late) - end_of(path) <= most, op
+        recorded.check_slack(op, slack, tmp_path)
     assert tried > 5

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from pace import first_fast
+from real_runs import end_of_launches
 
 from kernbench.common.progress import no_progress
 from kernbench.replay.whatif.index import WhatIfIndex
@@ -18,10 +19,6 @@ PROGRAMS = {
     "flash_attention": {"pes": 2},
     "matmul": {"m": 128, "k": 128, "n": 64, "pes": 2},
 }
-
-
-def end_of_launches(path):
-    return max(launch.t_end for launch in Trace.open(path).launches)
 
 
 @pytest.mark.parametrize("bench", first_fast(PROGRAMS))

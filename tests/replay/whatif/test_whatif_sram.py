@@ -5,9 +5,9 @@ there while others read, and one port serves them all.
 """
 
 import pytest
+from real_runs import Recorded
 
 from kernbench.replay import ReplaySession
-from kernbench.runtime_api import Change, rerun, run_bench
 from kernbench.trace import Trace
 
 BENCH = '''
@@ -50,27 +50,9 @@ def run(torch, n: int = 2048):
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory):
-    """The file of that bench."""
-    file = tmp_path_factory.mktemp("sram") / "sram_ring.py"
-    file.write_text(BENCH)
-    return str(file)
-
-
-@pytest.fixture(scope="module")
-def path(bench, tmp_path_factory):
-    """The trace of its run."""
-    path = tmp_path_factory.mktemp("sram") / "trace"
-    run_bench(bench, trace=path)
-    return path
-
-
-def told_and_run(bench, path, field, value, folder):
-    """What is told of a machine of which a field is another, and when its run ends."""
-    told = ReplaySession(Trace.open(path)).whatif(f"{field}={value}")
-    changed = folder / "changed"
-    run_bench(bench, spec={field: value}, trace=changed)
-    return told, Trace.open(changed).end_ns
+def recorded(tmp_path_factory):
+    """The trace of a run of that bench."""
+    return Recorded(tmp_path_factory.mktemp("sram"), BENCH)
 
 
 @pytest.mark.parametrize(
@@ -82,42 +64,36 @@ def told_and_run(bench, path, field, value, folder):
         ("pe.dma.setup_ns", 40.0),
     ],
 )
-def test_who_waits_for_the_port_is_predicted(bench, path, field, value, tmp_path):
-    told, end_ns = told_and_run(bench, path, field, value, tmp_path)
+def test_who_waits_for_the_port_is_predicted(recorded, field, value, tmp_path):
+    told, end_ns = recorded.told_and_run(field, value, tmp_path)
     assert told.sure
     assert told.predicted_ns == end_ns
 
 
 @pytest.mark.parametrize("bytes_per_ns", [32.0, 64.0])
-def test_a_slower_port_holds_up_reads_and_writes(bench, path, bytes_per_ns, tmp_path):
+def test_a_slower_port_holds_up_reads_and_writes(recorded, bytes_per_ns, tmp_path):
     field = "cube.sram.to_router_bw_gbs"
-    told, end_ns = told_and_run(bench, path, field, bytes_per_ns, tmp_path)
+    told, end_ns = recorded.told_and_run(field, bytes_per_ns, tmp_path)
     assert told.predicted_ns == pytest.approx(end_ns, rel=0.02)
 
 
-def test_it_is_not_sure_where_others_come_first(bench, path, tmp_path):
-    told, end_ns = told_and_run(bench, path, "pe.math.rate.f32", 0.25, tmp_path)
+def test_it_is_not_sure_where_others_come_first(recorded, tmp_path):
+    told, end_ns = recorded.told_and_run("pe.math.rate.f32", 0.25, tmp_path)
     assert told.predicted_ns != end_ns
     assert not told.sure
     assert "memories would serve in another order" in told.why
 
 
 @pytest.mark.slow
-def test_the_slack_of_who_shares_a_port_is_what_the_end_lets_it_be_late(path, tmp_path):
-    session = ReplaySession(Trace.open(path))
-    end_ns = end_of(path)
+def test_the_slack_of_who_shares_a_port_is_what_the_end_lets_it_be_late(
+    recorded, tmp_path
+):
+    session = ReplaySession(Trace.open(recorded.path))
     tried = 0
     for op in range(1, len(session), 2):
         slack = session.index.whatif.slack(op)
         if not slack.sure or not slack.ns:
             continue
         tried += 1
-        for more, least, most in ((0.0, -0.1, 0.1), (10.0, 9.0, 11.0)):
-            late = tmp_path / "late"
-            rerun(path, late, Change(delays=[(op, slack.ns + more)]))
-            assert least <= end_of(late) - end_ns <= most, op
+        recorded.check_slack(op, slack, tmp_path)
     assert tried
-
-
-def end_of(path):
-    return max(launch.t_end for launch in Trace.open(path).launches)

@@ -3,6 +3,7 @@ against runs of the changed machine and of ops that are held back.
 """
 
 import pytest
+from real_runs import end_of_launches
 
 from kernbench.errors import KernelError
 from kernbench.replay.whatif.index import WhatIfIndex
@@ -148,10 +149,6 @@ def far(tmp_path_factory):
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
     return recorded(MIXED, tmp_path_factory.mktemp("mixed"))
-
-
-def end_of_launches(path):
-    return max(launch.t_end for launch in Trace.open(path).launches)
 
 
 def holds(path, position, folder):
