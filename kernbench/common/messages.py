@@ -35,8 +35,11 @@ WAIT_REASONS = (
     "launch",
     "barrier",
     "delayed",
+    "sram_port",
 )
-"""Why something waited; a trace stores the index into this tuple."""
+"""Why something waited; a trace stores the index into this tuple, so a new reason comes
+last.
+"""
 
 Transfer: TypeAlias = tuple[tuple[str, ...], float, int, int, list[float]]
 """One transaction as recorded: path of node ids, t0 in ns, bytes, number of bursts, and

@@ -144,6 +144,20 @@ def test_who_waits_for_a_channel_names_its_holder(hbm):
     assert second.waits == [("sip0.cube0.hbm_ctrl.pe0", "hbm_channel", 0, 8, first)]
 
 
+def test_who_waits_for_the_port_of_an_sram_names_its_holder(small):
+    sram = GraphEngine(small).sim.component("sip0.cube0.sram")
+    size = int(small.spec.cube.sram.to_router_bw_gbs)
+    first = Owner()
+    second = Owner()
+    late = Owner()
+    begins = []
+    for now, owner in ((0.0, first), (0.5, second), (2.0, late)):
+        begins.append(sram.burst(now, Rows.one(0, size), owner)[0])
+    assert begins == [0, 1, 2]
+    assert second.waits == [("sip0.cube0.sram", "sram_port", 0.5, 1, first)]
+    assert first.waits == late.waits == []
+
+
 def a_new_one(hbm):
     return type(hbm)(hbm.node, hbm.sim)
 

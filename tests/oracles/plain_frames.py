@@ -34,7 +34,7 @@ DTYPES = {
 
 REASONS = (
     *("operand", "engine", "window", "dma_slot", "link"),
-    *("hbm_channel", "credit", "arrival", "launch", "barrier", "delayed"),
+    *("hbm_channel", "credit", "arrival", "launch", "barrier", "delayed", "sram_port"),
 )
 KINDS = ("memory", "gemm", "math", "unknown")
 NOBODY = 4294967295

@@ -67,7 +67,7 @@ _LEAST_CHART = 8
 """Columns of the chart in the narrowest pane."""
 _HEADER = 2
 """Lines above the list: one about the cursor's composite, and the ruler."""
-_SHORT = {"hbm_channel": "hbm", "dma_slot": "dma slot"}
+_SHORT = {"hbm_channel": "hbm", "dma_slot": "dma slot", "sram_port": "sram"}
 """Reasons of waits, where there is little room."""
 _MOST_REASONS = 2
 """Reasons that are named of what tiles wait for."""

@@ -22,6 +22,7 @@ _REASONS = {
     "arrival": "what was sent to it",
     "launch": "the launch",
     "barrier": "the barrier",
+    "sram_port": "the port of the SRAM",
 }
 """What waits are for, in words; any other reason is said as it is."""
 

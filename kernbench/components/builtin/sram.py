@@ -19,6 +19,10 @@ class Sram(MemoryEndpoint):
 
     def burst(self, now: float, rows: Rows, owner: MsgBase) -> Service:
         """The port is taken for the bytes of the burst."""
-        service_ns = bytes_ns(rows.nbytes, self._port.bytes_per_ns)
-        start = self._port.take(now, service_ns)
+        port = self._port
+        service_ns = bytes_ns(rows.nbytes, port.bytes_per_ns)
+        start = port.take(now, service_ns)
+        if start > now:
+            owner.wait(self.node.id, "sram_port", now, start, port.holder)
+        port.holder = owner
         return start, self._access_ns, service_ns

@@ -59,7 +59,8 @@ from kernbench.trace import Trace
 from kernbench.trace.groups import Groups, ranges
 from kernbench.trace.spec_values import issue_ns
 
-_CHANNEL = WAIT_REASONS.index("hbm_channel")
+_AT_WORK = (WAIT_REASONS.index("hbm_channel"), WAIT_REASONS.index("sram_port"))
+"""Reasons of waits while which the memory is at work for others."""
 _BATCH = 1 << 13
 """Ops, calls, waits and transactions whose curves are made in one go, or of one
 component if it alone has more."""
@@ -370,14 +371,14 @@ class ActivityIndex:
         yield spans_of(place, log.t_start[rows], log.t_end[rows], 1.0, begins=1)
 
     def _wait_spans(self, waits: Groups, nodes: Ints) -> Iterator[Spans]:
-        """What waits at some nodes; where it waits for a channel, that is busy."""
+        """What waits at some nodes; a memory that lets wait is busy meanwhile."""
         place, rows = waits.join(nodes)
         place = nodes[place]
         log = self._trace.waits
         since = log.t0[rows]
         until = log.t1[rows]
         yield spans_of(place, since, until, waiting=1.0)
-        held = log.reason[rows] == _CHANNEL
+        held = np.isin(log.reason[rows], _AT_WORK)
         yield spans_of(place[held], since[held], until[held], 1.0)
 
     def _call_spans(self, calls: KernelCalls, nodes: Ints) -> Iterator[Spans]:

@@ -44,6 +44,7 @@ _HINTS = {
     "store": "pe.tcm.write_bw_gbs",
     "issue": "pe.cpu.issue_cycles",
     "hbm_channel": "cube.hbm.channel_bw_gbs",
+    "sram_port": "cube.sram.to_router_bw_gbs",
 }
 _LINK_HINTS = {
     "pcie": "system.pcie_bw_gbs",

@@ -42,6 +42,7 @@ KIND_MEANINGS = {
     "launch": "for the start of a launch",
     "barrier": "for the other ranks",
     "delayed": "for nothing: `kernbench rerun --delay` held it back",
+    "sram_port": "for the port of a cube's SRAM",
     "issue": "the PE's CPU issued the call",
     "unexplained": "nothing that was recorded accounts for it",
     "idle": "it ran no kernel",

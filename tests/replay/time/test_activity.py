@@ -70,7 +70,7 @@ class Count:
                 self.transaction(mine, *transfer)
             for node, reason, t0, t1, _ in trace.waits_of(row):
                 self.waiting[node].append((t0, t1, 1.0))
-                if reason == "hbm_channel":
+                if reason in ("hbm_channel", "sram_port"):
                     self.busy[node].append((t0, t1, 1.0))
         for op in trace.ops:
             self.busy[op.component_id].append((op.t_start, op.t_end, 1.0))

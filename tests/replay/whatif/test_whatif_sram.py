@@ -5,9 +5,10 @@ there while others read, and one port serves them all.
 """
 
 import pytest
-from real_runs import Recorded
+from real_runs import Recorded, end_of_launches
 
 from kernbench.replay import ReplaySession
+from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
 
 BENCH = '''
@@ -75,6 +76,20 @@ def test_a_slower_port_holds_up_reads_and_writes(recorded, bytes_per_ns, tmp_pat
     field = "cube.sram.to_router_bw_gbs"
     told, end_ns = recorded.told_and_run(field, bytes_per_ns, tmp_path)
     assert told.predicted_ns == pytest.approx(end_ns, rel=0.02)
+
+
+def test_what_the_critical_path_is_most_of_is_what_holds_the_run_up(recorded, tmp_path):
+    session = ReplaySession(Trace.open(recorded.path))
+    path = session.critical_path()
+    assert next(iter(path.totals)) == "sram_port"
+    changed = tmp_path / "changed"
+    faster = {"cube.sram.to_router_bw_gbs": 1e5}
+    run_bench(recorded.bench, spec=faster, trace=changed)
+    saved = end_of_launches(recorded.path) - end_of_launches(changed)
+    # The field is also how fast the SRAM's links are.
+    links = path.totals["link"]
+    assert 0 <= saved - path.totals["sram_port"] <= links
+    assert "sram_port" not in ReplaySession(Trace.open(changed)).critical_path().totals
 
 
 def test_it_is_not_sure_where_others_come_first(recorded, tmp_path):
