@@ -16,8 +16,7 @@ import mmap
 import re
 import stat
 import zlib
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from itertools import chain, islice
@@ -32,7 +31,7 @@ from kernbench.common.texts import cut_text
 from kernbench.errors import TraceFormatError
 from kernbench.trace.changed import changed_of
 from kernbench.trace.columns import LOGS
-from kernbench.trace.schema import MAGIC, VERSION, whole
+from kernbench.trace.schema import ALIGNMENT, MAGIC, VERSION, whole
 from kernbench.trace.tail import Tail, read_tail
 from kernbench.trace.window import window_of
 
@@ -192,13 +191,13 @@ class FrameFile:
 
     # -- finding frames ------------------------------------------------------------
 
-    def _scan(self) -> None:
-        """Find all frames; behind a broken one go on where the next may begin.
+    def _scan(self, offset: int = 0) -> None:
+        """Find all frames from an offset on; behind a broken one go on where the next
+        may begin.
 
         A file that ends within a frame is no damage: a run that is recorded now, or was
         killed, leaves it so.
         """
-        offset = 0
         resyncs = 0
         frames = 0
         is_lost = False
@@ -229,7 +228,9 @@ class FrameFile:
 
         A run removes its tail when the rows in it are in the file. If it was killed
         just before, or is read just then, the file has these rows behind those frames,
-        and more: then the tail is left alone.
+        and more; if it was killed as it wrote them, it has them of some logs. So each
+        log is read from where there is more of it. Both lie in a mapping of their own
+        then, the tail as far from a multiple of 8 bytes as in its place.
         """
         mark = 0
         for frame in sorted(chain.from_iterable(self.by_tag.values())):
@@ -237,26 +238,27 @@ class FrameFile:
                 mark = zlib.crc32(self.map[frame.offset : frame.start], mark)
         if mark != tail.mark or tail.after > self.size:
             return
-        in_file = self._bytes_behind(tail.after)
         alone = (self.map, self.size, self.by_tag, [*self.damaged])
-        joined = mmap.mmap(-1, tail.after + len(tail.frames))
-        joined.write(memoryview(self.map)[: tail.after])
+        frames_in_file = self.by_tag
+        begin = self.size + (tail.after - self.size) % ALIGNMENT
+        joined = mmap.mmap(-1, begin + len(tail.frames))
+        joined.write(self.map)
+        joined.seek(begin)
         joined.write(tail.frames)
         self.map = joined
         self.size = len(joined)
         self.by_tag = {}
-        self.damaged.clear()
-        self._scan()
-        in_tail = self._bytes_behind(tail.after)
-        if all(in_file[tag] >= nbytes for tag, nbytes in in_tail.items()):
+        self._scan(begin)
+        more = {}
+        for tag, in_tail in self.by_tag.items():
+            in_file = frames_in_file.get(tag, [])
+            behind = [frame for frame in in_file if frame.offset >= tail.after]
+            if _extent(behind) < _extent(in_tail):
+                more[tag] = [*in_file[: len(in_file) - len(behind)], *in_tail]
+        if more:
+            self.by_tag = frames_in_file | more
+        else:
             self.map, self.size, self.by_tag, self.damaged[:] = alone
-
-    def _bytes_behind(self, offset: int) -> Counter[str]:
-        """How many bytes there are of each tag in the frames from an offset on."""
-        found = Counter[str]()
-        for tag, frames in self.by_tag.items():
-            found[tag] = sum(frame.size for frame in frames if frame.offset >= offset)
-        return found
 
     def _frame_at(self, offset: int) -> Frame:
         """The frame there; OutOfData if the file ends in it, or what ``_WRONG`` lists.
@@ -396,6 +398,13 @@ class FrameFile:
             for frame in frames:
                 digest.update(self.map[frame.offset : frame.start])
         return digest.hexdigest()
+
+
+def _extent(frames: Sequence[Frame]) -> tuple[int, int]:
+    """How much there is of a log in some frames: bytes of bodies, and frames, since
+    what has no rows is in the heads alone.
+    """
+    return sum(frame.size for frame in frames), len(frames)
 
 
 def _mapped(path: Path) -> mmap.mmap:

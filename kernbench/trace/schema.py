@@ -76,7 +76,7 @@ _IN_ORDER = {
 
 _MOST_PLACES = 64  # SIPs, dies of each, and PEs of these; an address has fewer
 _END_OF_ADDRESSES = 1 << 52
-_ALIGNMENT = 8
+ALIGNMENT = 8
 
 
 # -- writing -----------------------------------------------------------------------
@@ -108,7 +108,7 @@ class Body(bytearray):
 
     def add(self, data: bytes) -> int:
         """Append the bytes of an array; the offset at which they begin."""
-        self.extend(bytes(-len(self) % _ALIGNMENT))
+        self.extend(bytes(-len(self) % ALIGNMENT))
         offset = len(self)
         self.extend(data)
         return offset
@@ -159,7 +159,7 @@ def pack_frame(
     bin_of_32_bits = b"\xc6"
     front = array_of_three + pack(tag)
     body_start = offset + len(front) + len(pack(full)) + 5
-    full["pad"] = bytes(-body_start % _ALIGNMENT)
+    full["pad"] = bytes(-body_start % ALIGNMENT)
     length = len(body).to_bytes(4, "big")
     return b"".join((front, pack(full), bin_of_32_bits, length, body))
 

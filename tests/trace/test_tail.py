@@ -24,6 +24,7 @@ from kernbench.trace.encoder import RowEncoder
 from kernbench.trace.tail import EVERY_S
 
 FEW = 12 + 1  # ops of a recording, too few for a frame
+LOGS = ("op_columns", "transfers", "waits", "commands", "alloc_columns")
 LOST_S = 1.3  # a second is promised; the rest is for machines with other work
 
 
@@ -60,6 +61,11 @@ def everything(trace):
         "strings": set(trace.strings),
         **rows,
     }
+
+
+def rows_of_logs(trace):
+    """How many rows each log has."""
+    return {log: len(getattr(trace, log).cmd) for log in LOGS}
 
 
 # -- a run that goes on, or was killed -------------------------------------------
@@ -142,6 +148,35 @@ def test_a_tail_that_a_flush_has_not_removed_yet_hides_nothing(path, partial, mo
     whole = everything(Trace.open(partial))
     tail.write_bytes(kept)  # as where the run is killed right before
     assert everything(Trace.open(partial)) == whole
+
+
+def test_a_flush_cut_off_in_the_middle_hides_nothing_behind_the_tail(
+    tmp_path, path, partial
+):
+    writer = begun(path)
+    record_ops(writer, repeat=10, step=0.1)
+    writer.write_tail()
+    kept = partial.with_name("x.msgpack.partial.tail").read_bytes()
+    before = partial.stat().st_size
+    in_tail = rows_of_logs(Trace.open(partial))
+    record_ops(writer, repeat=12, step=0.1)
+    writer.flush()
+    data = partial.read_bytes()
+    in_file = rows_of_logs(Trace.open(partial))
+    copy = tmp_path / "copy"
+    seen = set()
+    for size in range(before, len(data), 97):
+        copy.write_bytes(data[:size])
+        alone = rows_of_logs(Trace.open(copy))
+        copy.with_name("copy.tail").write_bytes(kept)
+        trace = Trace.open(copy)
+        assert trace.check() == []
+        both = rows_of_logs(trace)
+        copy.with_name("copy.tail").unlink()
+        for log, rows in both.items():
+            assert rows == max(alone[log], in_tail[log]), (size, log)
+            seen.add(rows == in_file[log] > in_tail[log])
+    assert seen == {True, False}
 
 
 @pytest.mark.slow
