@@ -1,10 +1,20 @@
 """Machines, a recorder that is a list, and a way to run a few lines of bench."""
 
+import atexit
 import gc
 import os
+import shutil
+import tempfile
 from dataclasses import replace
 from types import SimpleNamespace
 
+# Hundreds of tests start programs. Where Python is told to keep nothing that it has
+# compiled, each would compile all of its modules again, for a second; so these are kept
+# beside the tree, for as long as the tests run. Workers have this from who starts them.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+    compiled = tempfile.mkdtemp(prefix="kernbench-compiled-")
+    os.environ["PYTHONPYCACHEPREFIX"] = compiled
+    atexit.register(shutil.rmtree, compiled, ignore_errors=True)
 # As both programs have it, and before numpy is imported: tests run side by side, and a
 # matrix product that waits for a core is counted as time that a job does not report.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
