@@ -52,6 +52,7 @@ def check(layout_cache):
 
 @BOTH
 @pytest.mark.parametrize(("topology", "sips"), TOPOLOGIES)
+@pytest.mark.slow
 def test_every_cube_of_every_sip_holds_the_sum(check, algorithm, topology, sips):
     check(algorithm, topology, sips, (3, 2) if sips < 5 else (2, 2), 1000)
 
@@ -72,12 +73,14 @@ def test_every_other_cube_mesh_reduces(check, algorithm, mesh):
 @BOTH
 @pytest.mark.parametrize("dtype", first_fast(DTYPES))
 @pytest.mark.parametrize("n_elem", [1, 7, 2049, 9999])
+@pytest.mark.slow
 def test_sizes_need_not_divide_slots_or_chunks(check, algorithm, dtype, n_elem):
     check(algorithm, "torus_2d", 4, (2, 2), n_elem, dtype)
 
 
 @BOTH
 @pytest.mark.parametrize("op", ["max", "min"])
+@pytest.mark.slow
 def test_max_and_min_reduce_like_sum(check, algorithm, op):
     check(algorithm, "mesh_2d_no_wrap", 4, (2, 2), 500, op=op)
 
@@ -91,6 +94,7 @@ def test_max_and_min_reduce_like_sum(check, algorithm, op):
         *(pytest.param(*where, marks=pytest.mark.slow) for where in MORE_TOPOLOGIES),
     ],
 )
+@pytest.mark.slow
 def test_random_values_are_within_a_rounding_an_addition(
     layout_cache, algorithm, topology, sips, dtype
 ):
@@ -126,6 +130,7 @@ def test_all_ranks_sending_first_twice_what_the_rings_hold_ends(check, algorithm
 @BOTH
 @pytest.mark.parametrize("buffer_kind", ["tcm", "sram", "hbm"])
 @pytest.mark.parametrize("slots", [1, 64])
+@pytest.mark.slow
 def test_queues_of_any_kind_and_depth_give_the_same_data(
     check, algorithm, buffer_kind, slots
 ):

@@ -474,6 +474,7 @@ def test_info_describes_a_machine(tmp_path):
         (["run", "nowhere.py"], 2, ["nowhere.py"]),
     ],
 )
+@pytest.mark.slow
 def test_bad_input_is_one_line_and_writes_nothing(tmp_path, args, code, parts):
     out = tmp_path / "out.msgpack"
     result = kernbench(*args, "--trace", str(out))

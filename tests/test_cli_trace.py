@@ -155,6 +155,7 @@ def test_pages_have_one_head(monkeypatch):
         ]
     ),
 )
+@pytest.mark.slow
 def test_a_closed_pipe_ends_it_quietly(args):
     ours, theirs = os.pipe()
     os.close(ours)
@@ -255,6 +256,7 @@ def test_export_writes_another_format(tmp_path):
 @pytest.mark.parametrize(
     "name", [name for name, row in EXPORTERS.items() if row.makes == "file"]
 )
+@pytest.mark.slow
 def test_a_dash_writes_an_export_of_one_file_to_stdout(tmp_path, name):
     out = tmp_path / "out"
     assert kernbench("trace", "export", MATMUL, name, "-o", str(out)).exit_code == 0

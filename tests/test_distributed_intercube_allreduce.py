@@ -82,6 +82,7 @@ def test_every_row_of_every_rank_holds_the_reduction_of_all(ranks, op, dtype):
     [(1, "ring_1d"), (3, "ring_1d"), (4, "torus_2d"), (4, "mesh_2d_no_wrap")],
 )
 @pytest.mark.parametrize("algorithm", ["five_phases", "chunked"])
+@pytest.mark.slow
 def test_it_is_right_on_every_topology_with_every_algorithm(
     ranks, sips, topology, algorithm
 ):

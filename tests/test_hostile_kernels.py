@@ -83,6 +83,7 @@ def test_there_are_forty_at_least():
 
 
 @pytest.mark.parametrize("name", cases())
+@pytest.mark.slow
 def test_a_hostile_kernel_ends_its_run_with_one_line(name, tmp_path):
     row = HOSTILE[name]
     out = tmp_path / "out.msgpack"

@@ -77,6 +77,7 @@ def test_every_cubes_pe0_reaches_its_mesh_neighbours_and_no_further(wired):
         ("mesh_2d_no_wrap", 9, {"E": 1, "S": 3}),
     ],
 )
+@pytest.mark.slow
 def test_every_cube_of_sip_0_reaches_the_same_cube_of_its_peers(
     wired, topology, sips, across
 ):

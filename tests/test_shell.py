@@ -78,11 +78,13 @@ NO_ANSWERS = {
 
 
 @pytest.mark.parametrize("what", BAD_ANSWERS)
+@pytest.mark.slow
 def test_what_ran_with_a_bad_answer_exits_1(what):
     assert kernbench(*BAD_ANSWERS[what]).exit_code == 1
 
 
 @pytest.mark.parametrize("what", NO_ANSWERS)
+@pytest.mark.slow
 def test_what_did_not_run_or_cannot_be_read_exits_2(what, at_traces):
     kernbench("trace", "cut", MATMUL, "part.msgpack", "--from", "8us")
     result = kernbench(*NO_ANSWERS[what])
@@ -153,6 +155,7 @@ def test_help_of_a_question_begins_with_its_examples(command):
         for line in shell_examples(command)
     ],
 )
+@pytest.mark.slow
 def test_an_example_finds_something(line, at_traces):
     shutil.copy(MATMUL, "other.msgpack")
     result = typed(line)

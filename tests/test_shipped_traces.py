@@ -109,6 +109,7 @@ def test_its_machine_and_its_memory_are_those_of_today(name, fresh):
 
 
 @each
+@pytest.mark.slow
 def test_run_again_it_is_what_is_recorded_today(name, fresh, tmp_path):
     new = tmp_path / "new.msgpack"
     rerun(shipped(name), new)
@@ -116,6 +117,7 @@ def test_run_again_it_is_what_is_recorded_today(name, fresh, tmp_path):
 
 
 @each
+@pytest.mark.slow
 def test_its_ops_are_those_of_today(name, fresh):
     ours = fresh(name)
     theirs = shipped(name)

@@ -60,6 +60,7 @@ def test_every_bench_is_tested_here():
 
 @pytest.mark.parametrize("pes", [1, 8])
 @pytest.mark.parametrize("name", ON_PES)
+@pytest.mark.slow
 def test_the_data_are_right_on_small_machines(report, machines, name, pes):
     found = report(name, machines[pes], **UNEVEN[name])
     assert found.ok, found.as_text()
@@ -67,6 +68,7 @@ def test_the_data_are_right_on_small_machines(report, machines, name, pes):
 
 
 @pytest.mark.parametrize("name", first_fast(ON_PES))
+@pytest.mark.slow
 def test_the_data_are_right_on_all_pes_of_the_shipped_machine(report, shipped, name):
     found = report(name, shipped, **WIDE[name])
     assert found.ok, found.as_text()
@@ -83,6 +85,7 @@ def test_the_data_are_right_on_the_shipped_machine_by_default(report, shipped, n
 
 @pytest.mark.parametrize("pes", first_fast([3, 1, 16, 8, 136]))
 @pytest.mark.parametrize("name", ON_PES)
+@pytest.mark.slow
 def test_the_data_are_right_on_any_number_of_pes(report, shipped, name, pes):
     found = report(name, shipped, pes=pes, **UNEVEN[name])
     assert found.ok, found.as_text()
@@ -90,6 +93,7 @@ def test_the_data_are_right_on_any_number_of_pes(report, shipped, name, pes):
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
 @pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.slow
 def test_the_data_are_right_in_every_dtype(report, one_cube, name, dtype):
     found = report(name, one_cube, **UNEVEN[name] | {"dtype": dtype})
     assert found.ok, found.as_text()
@@ -114,6 +118,7 @@ def test_the_data_are_right_in_every_dtype(report, one_cube, name, dtype):
         ("pointer_chase", {"hops": 1}),
     ],
 )
+@pytest.mark.slow
 def test_other_ways_and_extremes_are_right(report, one_cube, name, params):
     found = report(name, one_cube, **UNEVEN[name] | params)
     assert found.ok, found.as_text()

@@ -47,6 +47,7 @@ def test_all_reduce_is_right_on_the_shipped_machine(algorithm):
 @pytest.mark.parametrize(
     ("dtype", "op"), [("f16", "sum"), ("bf16", "max"), ("f32", "min")]
 )
+@pytest.mark.slow
 def test_sips_and_topology_are_parameters(topology, dtype, op):
     params = {"sips": 4, "topology": topology, "dtype": dtype, "op": op, "n_elem": 33}
     result = run_bench("ccl_allreduce", params=params | CHUNKED, spec=SMALL)

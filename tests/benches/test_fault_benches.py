@@ -207,6 +207,7 @@ def test_a_run_by_a_coarse_table_fails_and_names_the_op(tmp_path):
         ("fault_never_written", "was never written (in y ["),
     ],
 )
+@pytest.mark.slow
 def test_a_memory_fault_ends_the_run_unless_it_is_to_be_a_warning(name, what):
     result = CliRunner().invoke(main, ["run", name])
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)

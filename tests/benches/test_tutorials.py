@@ -83,6 +83,7 @@ def test_it_is_right_and_nothing_in_it_is_left_to_chance(tmp_path, name, params)
 
 
 @pytest.mark.parametrize("name", first_fast(TUTORIALS, fast=2))
+@pytest.mark.slow
 def test_it_is_right_by_default(name):
     assert run_bench(name, verify=True).report.ok
 

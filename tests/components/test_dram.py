@@ -136,6 +136,7 @@ def test_the_share_of_its_peak_is_dramsim3s_within_10_points(name):
 
 
 @pytest.mark.parametrize("name", DRAMSIM3)
+@pytest.mark.slow
 def test_the_oracle_itself_is_within_5_points_of_dramsim3(name):
     requests, share = DRAMSIM3[name]
     assert percent(requests, dram_cycles.Channel().run(requests)) == pytest.approx(
@@ -144,6 +145,7 @@ def test_the_oracle_itself_is_within_5_points_of_dramsim3(name):
 
 
 @pytest.mark.parametrize("name", first_fast(PATTERNS, fast=20))
+@pytest.mark.slow
 def test_the_closed_form_is_a_controller_clock_by_clock_within_10_points(name):
     requests = PATTERNS[name]
     ends = dram_cycles.Channel().run(requests)

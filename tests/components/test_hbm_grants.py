@@ -202,6 +202,7 @@ def one_channel_by_one(asks):
 
 
 @pytest.mark.parametrize("seed", range(210, 240))
+@pytest.mark.slow
 def test_lanes_of_channels_that_are_alike_are_those_channels_one_by_one(hbm, seed):
     asks = random_asks(seed)
     env = hbm.sim.env

@@ -149,6 +149,7 @@ def test_a_sum_of_what_was_awaited_is_the_same(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["halo", "moe_route", "mlp_tp", "matmul_ref_slices"])
+@pytest.mark.slow
 def test_in_order_what_is_left_is_what_phase_2_leaves(name, tmp_path):
     (program,) = [p for p in mutants.PROGRAMS if p.name == name]
     written = trials.Written(mutants.right(program), tmp_path)
@@ -201,6 +202,7 @@ def ordered(seed, folder):
 
 
 @pytest.mark.parametrize("seed", range(5))
+@pytest.mark.slow
 def test_no_ordered_program_is_reported(seed, tmp_path):
     path = ordered(seed, tmp_path)
     assert score.asked("hazards", path, ANY).findings == 0

@@ -68,6 +68,7 @@ def stored_twice(text):
     first_fast([check for check in CHECKS if check.__name__ not in ALIKE], fast=5),
     ids=lambda check: check.__name__,
 )
+@pytest.mark.slow
 def test_answers_about_another_run_are_found_wrong(check, true, others, tmp_path):
     found = [found_by(check, true, other, tmp_path) for other in others]
     assert any(found)

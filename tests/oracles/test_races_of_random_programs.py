@@ -85,11 +85,13 @@ def test_races_of_random_kernels_are_those_of_all_pairs(seed, tmp_path):
 
 
 @pytest.mark.parametrize("seed", seeds(20, 100, 1000))
+@pytest.mark.slow
 def test_races_of_shared_rows_are_those_of_all_pairs(seed, tmp_path):
     check(recorded(random_races.program(seed, GAPS), tmp_path))
 
 
 @pytest.mark.parametrize("seed", seeds(8, 40, 400))
+@pytest.mark.slow
 def test_races_of_shared_slices_are_those_of_all_pairs(seed, tmp_path):
     check(recorded(random_slices.program(seed, GAPS), tmp_path))
 

@@ -97,6 +97,7 @@ def test_pe_data_within_a_cube_cross_no_cpu_and_no_other_pe(graph, router):
         (MeshSpec(6, 6), HbmZoneSpec(1, 1, 4, 4), 16),
     ],
 )
+@pytest.mark.slow
 def test_that_holds_for_other_meshes(tmp_path, mesh, zone, pes):
     cube = CubeSpec(
         pes=pes, mesh=mesh, hbm_zone=zone, memory_map=MemoryMapSpec(48, pes)
@@ -207,6 +208,7 @@ EXCLUDED = {
 
 
 @pytest.mark.parametrize("policy", first_fast(EXCLUDED))
+@pytest.mark.slow
 def test_lengths_on_the_shipped_graph_are_those_of_networkx(graph, router, policy):
     references = [nx.DiGraph(), nx.DiGraph()]
     for reference, excluded in zip(references, EXCLUDED[policy], strict=True):

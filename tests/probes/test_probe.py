@@ -216,6 +216,7 @@ def name_of(spec):
 
 
 @pytest.mark.parametrize("spec", first_fast(MACHINES, fast=2), ids=name_of)
+@pytest.mark.slow
 def test_formula_and_simulation_agree_on_other_machines(layout_cache, spec):
     report = probe(build_topology(spec, layout_cache))
     assert report.ok, report.as_text()

@@ -145,6 +145,7 @@ def test_tiles_prints_a_row_a_tile(shipped_session):
 
 
 @pytest.mark.parametrize("command", [c for c in listed() if c.usage[:1] in ("", "[")])
+@pytest.mark.slow
 def test_every_command_answers_as_text_and_as_data(shipped_session, command):
     shipped_session.goto(60)
     answer = shipped_session.run_line(command.name)

@@ -57,6 +57,7 @@ def logged(tmp_path, one_cube):
     return logged
 
 
+@pytest.mark.slow
 def test_an_op_is_found_again_in_a_run_that_issued_in_another_order(matmul):
     a = matmul()
     b = matmul(spec={"cube.hbm.channel_bw_gbs": 2.0})
@@ -290,6 +291,7 @@ def run(torch, launches: int = 0):
         ((0, 1), "no launch ended in A", False),
     ],
 )
+@pytest.mark.slow
 def test_where_no_launch_ended_there_is_no_per_cent(tmp_path, launches, said, is_ok):
     (tmp_path / "some.py").write_text(LAUNCHLESS)
     runs = []
@@ -383,6 +385,7 @@ def test_the_command_can_be_cancelled(session):
 
 
 @pytest.mark.parametrize("options", [{"seed": 1}, {"params": {"tile": 16}}], ids=str)
+@pytest.mark.slow
 def test_traces_that_differ_are_compared_with_progress_every_10_ms(matmul, options):
     """The job of the table of commands is asked for a trace beside itself."""
     paths = [matmul(**which).path for which in ({}, options)]

@@ -76,6 +76,7 @@ def checkouts(tmp_path):
     return checkout(tmp_path / "mine"), checkout(tmp_path / "ci" / "build" / "42")
 
 
+@pytest.mark.slow
 def test_lines_are_those_of_another_checkout_by_file_and_text(checkouts):
     mine, theirs = checkouts
     found = compare(recorded(mine), recorded(theirs))

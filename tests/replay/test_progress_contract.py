@@ -50,6 +50,7 @@ def test_every_job_is_asked():
 
 @pytest.mark.parametrize("command", JOBS, ids=NAMES)
 @pytest.mark.parametrize("name", first_fast(["matmul", "mlp_tp"]))
+@pytest.mark.slow
 def test_a_job_calls_progress_every_10_ms(name, command):
     assert late(TRACES / f"{name}.msgpack", command) == {}
 

@@ -291,6 +291,7 @@ def run(torch):
 """
 
 
+@pytest.mark.slow
 def test_an_element_of_four_axes_is_asked_for_in_three(tmp_path):
     file = tmp_path / "four_axes.py"
     file.write_text(FOUR_AXES)
@@ -307,6 +308,7 @@ def test_an_element_of_four_axes_is_asked_for_in_three(tmp_path):
         assert wrong.title.endswith("= 117, which is to be 0")
 
 
+@pytest.mark.slow
 def test_the_copy_that_is_wrong_is_asked_for(failures, tmp_path):
     body = "tl.store(y, tl.load(x) * (1 + (tl.program_id(0) == 3)))"
     first, _copies, why = failures(body)

@@ -79,6 +79,7 @@ RECORDED = pytest.mark.parametrize(
 
 @RECORDED
 @pytest.mark.parametrize("looks", ["looks=0", "looks=1"])
+@pytest.mark.slow
 def test_an_op_that_cannot_be_executed_is_named_with_its_line(ended, looks, recorded):
     said = ended(PICK, "--set", looks, *recorded)
     line = line_of(PICK, "# out of it")

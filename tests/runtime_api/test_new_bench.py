@@ -21,6 +21,7 @@ def test_it_runs_and_verifies_as_it_is_written(tmp_path):
 
 
 @pytest.mark.parametrize(("rows", "block"), [(61, 4), (9, 100), (64, 1)])
+@pytest.mark.slow
 def test_its_rows_need_not_divide(tmp_path, rows, block):
     file = tmp_path / "my_kernel.py"
     asked(file)

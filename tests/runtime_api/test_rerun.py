@@ -113,6 +113,7 @@ def test_an_unchanged_run_gives_the_same_bytes(matmul, new):
         {"warn_memory": True},
     ],
 )
+@pytest.mark.slow
 def test_whatever_a_run_was_given_is_given_again(tmp_path, new, options):
     path = tmp_path / "recorded.msgpack"
     try:
@@ -584,6 +585,7 @@ def test_a_change_that_there_cannot_be_is_one_line(matmul, new, refused):
 
 
 @pytest.mark.parametrize("op", ["op 5", "5", "0x5"])
+@pytest.mark.slow
 def test_an_op_is_named_by_its_number(matmul, new, op):
     result = kernbench("rerun", matmul, "-o", new, "--delay", op, "0.5us")
     assert result.output.startswith("changed: TileToken/GEMM of composite #0 at ")

@@ -632,6 +632,7 @@ def test_d6_the_files_of_the_record_run(tmp_path):
 
 @pytest.mark.parametrize("bench", ["ccl_allreduce", "mlp_tp"])
 @pytest.mark.parametrize(("w", "h"), [(2, 2), (3, 2), (1, 4), (1, 1)])
+@pytest.mark.slow
 def test_d6_on_every_mesh_the_root_is_derived_with_what_ships(bench, w, h):
     mesh = (f"cube_mesh.w={w}", f"cube_mesh.h={h}")
     ran = kernbench("run", bench, "--verify", "--spec", *mesh)

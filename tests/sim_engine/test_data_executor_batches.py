@@ -403,6 +403,7 @@ def test_random_logs_leave_the_same_bytes(bursts, data):
 
 
 @pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.slow
 def test_every_bench_leaves_the_same_bytes(bench_log, name):
     log = bench_log(name)
     alone = DataExecutor(log, batch=False)

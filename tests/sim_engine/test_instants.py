@@ -103,6 +103,7 @@ def scrambled(seed):
 
 
 @pytest.mark.parametrize("seed", first_fast(range(12), fast=3))
+@pytest.mark.slow
 def test_who_made_an_event_first_decides_nothing_between_nodes(
     four, tmp_path, monkeypatch, seed
 ):
@@ -142,6 +143,7 @@ def others(engine):
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.slow
 def test_processes_beside_the_machine_change_no_byte(four, tmp_path, seed):
     bench = bench_of(seed)
     assert traced(four, bench, tmp_path / "a") == traced(

@@ -54,6 +54,7 @@ def test_it_asks_for_different_points_of_the_space(space_file):
         assert 0.5 <= row.point.spec["pe.clock_ghz"] <= 2
 
 
+@pytest.mark.slow
 def test_it_finds_better_points_than_as_many_by_chance(space_file):
     space = read_space(space_file(VALLEY))
     _, rows = asked(space, 60)

@@ -127,6 +127,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("text", WRONG)
+@pytest.mark.slow
 def test_a_wrong_space_is_one_line(space_file, tmp_path, text):
     with pytest.raises(KernbenchError) as caught:
         read_space(space_file(text))

@@ -72,6 +72,7 @@ def valid_range(path):
 
 
 @pytest.mark.parametrize("path", OF_HBM)
+@pytest.mark.slow
 def test_a_channel_of_the_least_and_the_greatest_valid_values_ends(path):
     random = Random(1)
     requests = [

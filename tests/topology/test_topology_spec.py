@@ -272,6 +272,7 @@ def test_a_wrong_field_is_named_with_file_and_line(load, text, line, field, says
         ("pe: &a {gemm: *a}\n", r"machine\.yaml:1: "),
     ],
 )
+@pytest.mark.slow
 def test_a_file_that_is_no_spec_is_a_topology_error(load, text, says):
     with pytest.raises(TopologyError, match=says):
         load(text)

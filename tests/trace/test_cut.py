@@ -290,6 +290,7 @@ def test_without_a_machine_a_trace_can_be_cut(tmp_path):
 
 
 @pytest.mark.parametrize("name", first_fast(["matmul", "ccl_allreduce"]))
+@pytest.mark.slow
 def test_in_its_window_a_cut_is_as_busy_as_the_whole(name, tmp_path):
     """Also where something waits for an op that begins only behind the window."""
     path = TRACES / f"{name}.msgpack"

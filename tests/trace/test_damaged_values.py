@@ -523,6 +523,7 @@ def test_without_a_machine_a_message_ends_nowhere(tmp_path):
 
 
 @pytest.mark.parametrize("line", ["whatif pe.clock_ghz=2", "whatif", "bound"])
+@pytest.mark.slow
 def test_an_op_without_the_params_of_its_kind_takes_as_long_as_recorded(tmp_path, line):
     path = tmp_path / "own.msgpack"
     record_all(TraceWriter(path), None)

@@ -60,6 +60,7 @@ def assert_survived(found, count):
 
 
 @pytest.mark.parametrize("count", first_fast([10, 300]))
+@pytest.mark.slow
 def test_broken_files_open_or_are_refused(folder, count):
     assert_survived(fuzzed(folder, 0, count), count)
 

@@ -381,6 +381,7 @@ def test_a_hundred_killed_runs_lose_no_more_than_their_last_second(tmp_path):
     assert max(lost) < LOST_S
 
 
+@pytest.mark.slow
 def test_no_tail_stays_in_memory_while_a_run_collects_no_garbage(path):
     def encoders():
         return sum(isinstance(item, RowEncoder) for item in gc.get_objects())

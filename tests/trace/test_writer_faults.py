@@ -182,6 +182,7 @@ def test_a_recording_cut_long_ago_says_that_its_ops_are_gone(path, monkeypatch):
 
 
 @pytest.mark.parametrize("room", [0, 10, 20_000, 200_000])
+@pytest.mark.slow
 def test_a_full_disk_stops_the_recording_and_not_the_run(path, room):
     recording, _ = opened(path, Disk, room=room)
     record_ops(recording, repeat=225, step=5.0)

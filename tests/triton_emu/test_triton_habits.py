@@ -129,6 +129,7 @@ BAD_INPUT = {
 
 
 @pytest.mark.parametrize("line", BAD_INPUT)
+@pytest.mark.slow
 def test_bad_input_is_one_error_with_the_kernels_line(tmp_path, line):
     said = said_of(
         tmp_path,
@@ -168,6 +169,7 @@ def said_of(folder, **parts):
 
 
 @pytest.mark.parametrize("line", first_fast(IN_KERNEL, fast=10))
+@pytest.mark.slow
 def test_a_habit_in_a_kernel_is_told_what_to_write(tmp_path, line):
     said = said_of(tmp_path, body=line)
     assert IN_KERNEL[line] in said
@@ -175,6 +177,7 @@ def test_a_habit_in_a_kernel_is_told_what_to_write(tmp_path, line):
 
 
 @pytest.mark.parametrize("line", IN_BENCH)
+@pytest.mark.slow
 def test_a_habit_in_a_bench_is_told_what_to_write(tmp_path, line):
     assert IN_BENCH[line] in said_of(tmp_path, launch=line)
 

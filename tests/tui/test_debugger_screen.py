@@ -185,6 +185,7 @@ async def test_keys_go_through_the_rows_of_a_pane(session, drive) -> None:
         ("0", "the timeline is fitted to the launches"),
     ],
 )
+@pytest.mark.slow
 async def test_a_key_that_a_pane_has_no_use_for_says_so(keys, text, drive) -> None:
     async with drive(80, 24, *keys) as pilot:
         assert said(pilot) == text

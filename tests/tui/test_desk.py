@@ -82,6 +82,7 @@ def test_every_pane_follows_the_cursor(size, key, desk_bench) -> None:
 
 
 @pytest.mark.parametrize("row", PANES, ids=[row.key for row in PANES])
+@pytest.mark.slow
 def test_a_pane_that_comes_into_view_is_at_the_cursor(row, desk_bench) -> None:
     bench = desk_bench("matmul", 16, (50, 10))  # one pane
     # of the last PE: whatever was in view before, lists of engines are at their end

@@ -231,6 +231,7 @@ def unknown(bench: DeskBench) -> list[Query]:
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("trace", first_fast(TRACES))
+@pytest.mark.slow
 def test_three_rounds_of_questions_are_enough(trace, size, seed, desk_bench) -> None:
     bench = desk_bench(trace, size=size, runner=PromptRunner)
     hand = Hand(bench, size, seed)
@@ -251,6 +252,7 @@ _EACH_PANE = [
 
 
 @pytest.mark.parametrize("row", _EACH_PANE)
+@pytest.mark.slow
 def test_three_rounds_are_enough_for_each_view_of_a_pane_that_opens(
     row, untouched, desk_bench
 ) -> None:

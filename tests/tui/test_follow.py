@@ -251,6 +251,7 @@ async def test_a_line_that_is_typed_is_not_taken_away(run: LiveRun) -> None:
         assert "op 3/39" in status(pilot)
 
 
+@pytest.mark.slow
 async def test_another_trace_that_is_opened_stays(run: LiveRun) -> None:
     run.record(30)
     async with following(run) as pilot:

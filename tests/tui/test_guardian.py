@@ -64,6 +64,7 @@ def last_line(terminal: Terminal) -> str:
 @pytest.mark.parametrize(
     "number", first_fast([signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
 )
+@pytest.mark.slow
 def test_what_kills_the_debugger_leaves_the_terminal_as_found(
     number: signal.Signals, trace_path: Path, tmp_path: Path
 ) -> None:

@@ -39,6 +39,7 @@ MEANT = [
 
 
 @pytest.mark.parametrize("trace", ["ccl_allreduce", "mlp_tp", "matmul"])
+@pytest.mark.slow
 async def test_a_moving_key_means(trace) -> None:
     session = open_session(TRACES / f"{trace}.msgpack", 0)
     app = KernbenchApp(session, trace)
@@ -157,6 +158,7 @@ async def test_keys_that_come_in_one_go_are_taken_in_their_order(
         assert session.cursor == op
 
 
+@pytest.mark.slow
 async def test_a_line_that_is_typed_while_a_trace_is_read_waits_for_it(
     session, drive
 ) -> None:
@@ -172,6 +174,7 @@ async def test_a_line_that_is_typed_while_a_trace_is_read_waits_for_it(
         assert app.debugger.session.cursor == 17
 
 
+@pytest.mark.slow
 async def test_enter_twice_in_the_palette_runs_one_row_once(session, drive) -> None:
     session.goto(16)
     async with drive(120, 40) as pilot:

@@ -112,6 +112,7 @@ def test_at_any_size_the_regions_fill_the_body_without_overlap(
 # -- on the screen --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_the_active_pane_is_in_view_at_every_size(drive) -> None:
     async with drive(200, 50, "3") as pilot:
         for size in ((80, 24), (120, 40), (50, 10), (200, 50)):
@@ -346,6 +347,7 @@ async def test_damage_that_is_found_while_one_looks_is_counted_too(
 
 
 @pytest.mark.parametrize("name", ["fault_overflow", "fault_wrong_root"])
+@pytest.mark.slow
 async def test_the_timeline_has_room_for_rows_that_are_known_late(
     name, trace_path
 ) -> None:

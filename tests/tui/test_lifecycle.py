@@ -33,6 +33,7 @@ READY = "op 0/"  # of the status line: the trace is loaded
     "number",
     first_fast([signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT]),
 )
+@pytest.mark.slow
 def test_a_signal_restores_the_terminal(
     number: signal.Signals, trace_path: Path, tmp_path: Path
 ) -> None:
@@ -69,6 +70,7 @@ ALONE = [sys.executable, "-c", "from tui.__main__ import main; main()"]
         ),
     ],
 )
+@pytest.mark.slow
 def test_it_ends_when_the_terminal_is_gone(
     program: list[str],
     ignore: signal.Signals | None,
@@ -120,6 +122,7 @@ CRASHES = {
 
 
 @pytest.mark.parametrize("where", first_fast(CRASHES))
+@pytest.mark.slow
 def test_a_crash_restores_the_terminal_and_is_reported(
     where: str, trace_path: Path, tmp_path: Path
 ) -> None:
@@ -160,6 +163,7 @@ OVER = {"the panes": "", "a command line": ":", "a page": "?", "the palette": "\
 
 
 @pytest.mark.parametrize("over", first_fast(OVER))
+@pytest.mark.slow
 def test_ctrl_z_suspends_whatever_is_open(
     over: str, trace_path: Path, tmp_path: Path
 ) -> None:
@@ -400,6 +404,7 @@ async def test_quiet_is_set_again_after_a_key_that_draws_nothing() -> None:
 
 
 @pytest.mark.parametrize("keys", ["s", ":ab", "?jq", "\x10ab"], ids=ascii)
+@pytest.mark.slow
 async def test_it_is_quiet_again_whatever_a_key_opens_or_closes(keys, drive) -> None:
     async with drive(80, 24) as pilot:
         read = read_by_a_thread(pilot.app)

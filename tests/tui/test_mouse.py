@@ -30,6 +30,7 @@ async def click_row(pilot, number: int, row: int) -> None:
 
 
 @pytest.mark.parametrize("number", [3, 6, 7, 8])
+@pytest.mark.slow
 async def test_a_click_on_a_tab_shows_its_pane(number, drive) -> None:
     async with drive(80, 24, "2") as pilot:
         tabs = pilot.app.debugger.tabs

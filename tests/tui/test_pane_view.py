@@ -76,6 +76,7 @@ def colours_of(lines: list[Strip]) -> set[Color | None]:
 
 
 @pytest.mark.parametrize("key", KEYS)
+@pytest.mark.slow
 def test_a_line_has_one_segment_a_run_of_one_style(key, desk_bench) -> None:
     bench = desk_bench("matmul", 100, LARGE)
     bench.show(key, LARGE)

@@ -96,6 +96,7 @@ def names_of_tui() -> frozenset[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
+@pytest.mark.slow
 def test_a_file_names_nothing_private_of_textual_or_rich(path: Path) -> None:
     assert foreign_uses(path) == []
 

@@ -183,6 +183,7 @@ async def test_enter_opens_the_new_trace_and_open_goes_back(
         assert app.debugger.desk.index.trace.path == session.trace.path
 
 
+@pytest.mark.slow
 async def test_the_op_under_the_cursor_is_that_of_the_new_trace(
     drive, session, tmp_path
 ) -> None:

@@ -64,6 +64,7 @@ async def test_nothing_that_is_said_covers_a_row_of_a_pane(
     ("key", "prompt", "text"),
     [(":", ":", ""), ("/", "/", ""), ("&", "&", ""), ("b", ":", "break ")],
 )
+@pytest.mark.slow
 async def test_what_is_typed_stands_behind_a_prompt(
     key, prompt, text, session, drive, as_text_of
 ) -> None:

@@ -45,6 +45,7 @@ def file_name(pane: int, size: tuple[int, int], when: str) -> str:
 
 
 @_SIZED
+@pytest.mark.slow
 async def test_panes_before(size, drive, settle, as_text_of, same_as_file) -> None:
     async with drive(*size) as pilot:
         for pane in TITLE_OF:
@@ -54,6 +55,7 @@ async def test_panes_before(size, drive, settle, as_text_of, same_as_file) -> No
 
 
 @_SIZED
+@pytest.mark.slow
 async def test_panes_after(size, drive, settle, as_text_of, same_as_file) -> None:
     async with drive(*size, *MOVE) as pilot:
         await settle(pilot)
@@ -65,6 +67,7 @@ async def test_panes_after(size, drive, settle, as_text_of, same_as_file) -> Non
 
 
 @pytest.mark.parametrize(("pane", "view"), OTHER_VIEWS)
+@pytest.mark.slow
 async def test_other_views(
     pane, view, trace_path, settle, as_text_of, same_as_file
 ) -> None:

@@ -176,6 +176,7 @@ async def test_a_debugger_that_is_killed_says_so_in_its_page(
 @pytest.mark.parametrize(
     "message", first_fast(['["stdin", 7]', "[", "{}", '["resize", {}]'])
 )
+@pytest.mark.slow
 async def test_a_message_that_is_none_closes_the_page(
     message: str, trace_path: Path, tmp_path: Path
 ) -> None:
@@ -190,6 +191,7 @@ async def test_a_message_that_is_none_closes_the_page(
 @pytest.mark.parametrize(
     "ending", first_fast([signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 )
+@pytest.mark.slow
 async def test_with_the_server_its_debuggers_end(
     ending: signal.Signals, trace_path: Path, tmp_path: Path
 ) -> None:
@@ -251,6 +253,7 @@ NO_REQUESTS = [
 ]
 
 
+@pytest.mark.slow
 async def test_what_is_no_request_is_answered_and_prints_nothing(
     trace_path: Path, tmp_path: Path
 ) -> None:
@@ -330,6 +333,7 @@ def test_a_port_in_use_is_an_error_of_one_line(trace_path: Path) -> None:
 
 
 @pytest.mark.parametrize("port", first_fast(["abc", "65536", "8000.5"]))
+@pytest.mark.slow
 def test_a_port_that_is_no_number_is_an_error(port: str, trace_path: Path) -> None:
     code, line = failed(trace_path, f"--serve={port}")
     assert code == 2
@@ -337,6 +341,7 @@ def test_a_port_that_is_no_number_is_an_error(port: str, trace_path: Path) -> No
 
 
 @pytest.mark.parametrize("arguments", [["none", "--serve=0"], ["--serve", "none"]])
+@pytest.mark.slow
 def test_a_file_that_is_not_there_is_not_served(arguments, tmp_path: Path) -> None:
     code, line = failed(*arguments)
     assert code == 2

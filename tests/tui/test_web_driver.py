@@ -136,6 +136,7 @@ def test_the_driver_that_is_named_draws_and_takes_keys(
         assert program.error() == ""
 
 
+@pytest.mark.slow
 def test_all_of_the_screen_is_drawn_where_another_size_is_shown(
     trace_path: Path, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from tui.screens.text import TextScreen
 
 
 @pytest.mark.parametrize("over", ["a line", "the palette"])
+@pytest.mark.slow
 async def test_an_answer_waits_until_what_is_typed_is_run_or_left(
     over, session, drive, monkeypatch
 ) -> None:
@@ -81,6 +82,7 @@ async def test_a_page_pauses_what_plays(drive) -> None:
 # -- what was done --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_the_log_begins_where_the_user_did_and_goes_on_after_a_reload(
     session, drive
 ) -> None:

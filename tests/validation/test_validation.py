@@ -54,6 +54,7 @@ def test_every_row_is_as_near_to_its_reference_as_it_says(table_of, name):
     assert [row for row in table_of(name).rows if not row.ok] == []
 
 
+@pytest.mark.slow
 def test_the_page_has_what_the_command_prints(table_of, name):
     _, _, section = docs.page("machine").partition("\n## Validation\n")
     assert f"`kernbench validate {name}`" in section

@@ -282,6 +282,7 @@ def test_an_overflow_is_the_first_suspect(log):
         ("past_shard", {"warn_memory": True}, kinds.OUTSIDE),
     ],
 )
+@pytest.mark.slow
 def test_the_blame_of_a_faulty_output_names_the_fault(fault, params, what, tmp_path):
     run_bench(f"fault_{fault}", trace=tmp_path / "t", **params)
     answer = ReplaySession(Trace.open(tmp_path / "t")).blame("y")

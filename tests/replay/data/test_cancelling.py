@@ -84,6 +84,7 @@ def test_a_question_is_answered_right_after_it_was_cancelled(name):
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.slow
 def test_a_question_that_was_cancelled_spoils_no_other(name):
     session = opened()
     cancelled(session, name, calls_of(name) // 2)

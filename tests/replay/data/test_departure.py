@@ -98,6 +98,7 @@ def run(torch, n: int = 300):
 """
 
 
+@pytest.mark.slow
 def test_an_output_that_was_overwritten_is_followed_from_when_it_was_due(session_of):
     found = session_of(REUSED).first_divergence()
     # the host writes x, the full comes, and then the adds

@@ -167,6 +167,7 @@ def test_memory_at_any_op_is_what_was_written_byte_by_byte(case):
                 assert held == bytes(memory[space, i] for i in range(nbytes))
 
 
+@pytest.mark.slow
 def test_the_last_writer_of_a_byte_in_a_gap_is_not_who_stepped_over_it(case):
     history = History(case.trace)
     every = np.arange(HBM_FLOATS * FLOAT)

@@ -77,6 +77,7 @@ def line_of(text):
     return f"mine.py:{number}"
 
 
+@pytest.mark.slow
 def test_an_output_of_another_name_that_was_overwritten_is_followed(diagnosed):
     again = """    torch.expect(y, data.astype("f4") * 2, name="early")
     torch.launch("kernel", kernel, y, x, n)
@@ -193,6 +194,7 @@ def test_of_a_run_without_ops_there_is_nothing_to_say(diagnosed):
 @pytest.mark.parametrize(
     "name", first_fast(["matmul", "fault_overflow", "fault_ring_by_name"])
 )
+@pytest.mark.slow
 def test_a_profile_that_is_found_beside_the_rest_changes_nothing(name, monkeypatch):
     path = TRACES / f"{name}.msgpack"
     one_by_one = ReplaySession(Trace.open(path)).run_line("diagnose")
@@ -373,6 +375,7 @@ def test_a_pe_that_loads_once_is_not_told_to_load_ahead(diagnosed):
     assert "double-buffering" not in str(diagnosed(once))
 
 
+@pytest.mark.slow
 def test_of_an_element_that_nobody_wrote_the_line_that_stores_others_is_named(
     diagnosed,
 ):

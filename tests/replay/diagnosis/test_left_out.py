@@ -114,6 +114,7 @@ def odd_lines(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kernel", first_fast(RIGHT.values()), ids=RIGHT)
+@pytest.mark.slow
 def test_that_nothing_is_loaded_ahead_at_the_end_of_a_loop_is_not_odd(
     odd_lines, kernel
 ):
@@ -121,6 +122,7 @@ def test_that_nothing_is_loaded_ahead_at_the_end_of_a_loop_is_not_odd(
 
 
 @pytest.mark.parametrize("kernel", first_fast(WRONG.values()), ids=WRONG)
+@pytest.mark.slow
 def test_what_is_left_out_in_the_middle_of_a_loop_is_odd(odd_lines, kernel):
     (odd,) = odd_lines(kernel)
     assert odd.endswith("# left out")

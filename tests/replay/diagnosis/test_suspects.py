@@ -174,6 +174,7 @@ def rows_of(kernel, wanted, *change):
     return ROWS.replace("KERNEL", kernel).replace("WANTED", wanted)
 
 
+@pytest.mark.slow
 def test_who_sends_the_wrong_operand_is_suspected_first(blamed):
     """All right elements are zeros of other cubes, which do other things."""
     finding, lines = blamed(TREE)
@@ -186,6 +187,7 @@ def test_who_sends_the_wrong_operand_is_suspected_first(blamed):
     first_fast([UNSHIFTED, STALE]),
     ids=["an input for its output", "a row's before"],
 )
+@pytest.mark.slow
 def test_who_reads_another_value_than_the_one_just_made_is_first(blamed, change):
     wanted = OF_SOFTMAX
     if change is UNSHIFTED:  # else it is right: the largest cancels out

@@ -47,6 +47,7 @@ def test_a_load_that_nobody_waits_for_is_the_same_finding_whatever_lies_between(
 
 
 @pytest.mark.parametrize("between", [0, 2, 4, 8, 64])
+@pytest.mark.slow
 def test_the_shipped_missing_wait_is_found_whatever_lies_between(between, tmp_path):
     source = Path(missing_wait.__file__).read_text()
     store = "    tl.store(y_ptr, x + x)"
@@ -227,6 +228,7 @@ def run(torch, barrier: int = 0):
 
 
 @pytest.mark.parametrize("barrier", [0, 1])
+@pytest.mark.slow
 def test_launches_of_two_ranks_are_in_order_by_a_barrier_alone(tmp_path, barrier):
     (tmp_path / "ranks.py").write_text(RANKS)
     params = {"barrier": barrier}

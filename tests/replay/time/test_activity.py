@@ -228,6 +228,7 @@ def windows(trace, seed):
     return found
 
 
+@pytest.mark.slow
 def test_every_share_is_that_of_a_count_of_all_rows(bundled):
     session, count = bundled
     for t0, t1 in windows(session.trace, 1):
@@ -244,6 +245,7 @@ def test_every_share_is_that_of_a_count_of_all_rows(bundled):
             assert (row.waiting or 0.0) == pytest.approx(waiting, abs=1e-6), place
 
 
+@pytest.mark.slow
 def test_bytes_and_beginnings_are_those_of_a_count_of_all_rows(bundled):
     session, count = bundled
     for t0, t1 in windows(session.trace, 2):

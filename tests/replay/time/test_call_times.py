@@ -57,6 +57,7 @@ def test_stragglers_are_named_and_stand_out_in_the_grid(tmp_path, shipped):
     ]
 
 
+@pytest.mark.slow
 def test_what_is_no_call_of_a_kernel_is_refused(benches):
     with pytest.raises(UsageError, match="call 123456 is none of a kernel"):
         benches("matmul").pes(123456)

@@ -170,6 +170,7 @@ def test_nothing_on_the_path_of_a_bench_is_unexplained(benches, name):
 
 
 @pytest.mark.parametrize("name", first_fast(BENCHES, fast=3))
+@pytest.mark.slow
 def test_an_op_on_the_path_is_served_or_waits_while_it_is_its_turn(benches, name):
     session = benches(name)
     path = session.critical_path()
@@ -180,6 +181,7 @@ def test_an_op_on_the_path_is_served_or_waits_while_it_is_its_turn(benches, name
     assert (path.times[served + 1] <= columns.t_end[rows] + 1e-6).all()
 
 
+@pytest.mark.slow
 def test_a_launch_after_another_is_joined_by_the_host(benches):
     session = benches("mlp_tp")
     first, *_, last = session.trace.launches
@@ -277,6 +279,7 @@ def test_what_is_on_the_path_sets_the_end(benches, tmp_path):
 
 
 @pytest.mark.parametrize("name", BENCHES)
+@pytest.mark.slow
 def test_slack_is_nowhere_negative_and_zero_on_the_path(benches, name):
     session = benches(name)
     path = session.critical_path()

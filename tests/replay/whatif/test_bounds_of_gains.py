@@ -31,6 +31,7 @@ def gains(path: Path, least_ns: float) -> list[Gain]:
 
 
 @pytest.mark.parametrize("path", first_fast(TRACES), ids=NAMES)
+@pytest.mark.slow
 def test_all_that_saves_much_is_told_and_told_the_same(path: Path) -> None:
     every = gains(path, 0.0)  # all are walked
     much = every[len(every) // 3].saved_ns

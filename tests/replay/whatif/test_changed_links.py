@@ -74,6 +74,7 @@ def test_each_field_that_links_depend_on_changes_them_as_a_machine_does(trace):
 @pytest.mark.parametrize(
     "text", ["sip.cube_mesh.h=2", "cube.size_mm.w=17", "system.ns_per_mm=0.5"]
 )
+@pytest.mark.slow
 def test_other_nodes_and_lengths_are_those_of_the_machine_built(trace, text):
     change = parse_change(text)
     spec = recorded_spec(trace.spec)

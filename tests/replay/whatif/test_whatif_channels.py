@@ -54,6 +54,7 @@ def test_who_waits_for_a_channel_is_predicted(recorded, bytes_per_ns, tmp_path):
     ("field", "value"),
     [("pe.tcm.write_bw_gbs", 64.0), ("pe.math.rate.f16", 2.0), ("pe.clock_ghz", 2.0)],
 )
+@pytest.mark.slow
 def test_it_is_not_sure_where_others_come_first(recorded, field, value, tmp_path):
     told, end_ns = recorded.told_and_run(field, value, tmp_path)
     assert not told.sure
@@ -61,6 +62,7 @@ def test_it_is_not_sure_where_others_come_first(recorded, field, value, tmp_path
     assert told.predicted_ns == pytest.approx(end_ns, rel=0.06)
 
 
+@pytest.mark.slow
 def test_the_slack_of_who_has_a_channel_is_what_the_end_lets_it_be_late(
     recorded, tmp_path
 ):

@@ -149,6 +149,7 @@ def recorded(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("program", "field", "value"), CHANGES)
+@pytest.mark.slow
 def test_no_sure_answer_is_wrong_where_others_are_met_on_the_way(
     recorded, program, field, value, tmp_path
 ):

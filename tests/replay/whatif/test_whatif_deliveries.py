@@ -45,6 +45,7 @@ def is_explained(path):
 
 @pytest.mark.parametrize("model", ["banked", "ideal"])
 @pytest.mark.parametrize("bench", PROGRAMS)
+@pytest.mark.slow
 def test_all_data_land_when_they_did(bench, model, tmp_path):
     path = tmp_path / "recorded.msgpack"
     spec = {**ONE_CUBE, "hbm.model": model}

@@ -22,6 +22,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("bench", first_fast(PROGRAMS))
+@pytest.mark.slow
 def test_an_op_can_be_held_back_for_its_slack_and_no_longer(bench, tmp_path):
     path = tmp_path / "recorded.msgpack"
     new = tmp_path / "new.msgpack"

@@ -65,6 +65,7 @@ def recorded(tmp_path_factory):
         ("pe.dma.setup_ns", 40.0),
     ],
 )
+@pytest.mark.slow
 def test_who_waits_for_the_port_is_predicted(recorded, field, value, tmp_path):
     told, end_ns = recorded.told_and_run(field, value, tmp_path)
     assert told.sure
@@ -72,6 +73,7 @@ def test_who_waits_for_the_port_is_predicted(recorded, field, value, tmp_path):
 
 
 @pytest.mark.parametrize("bytes_per_ns", [32.0, 64.0])
+@pytest.mark.slow
 def test_a_slower_port_holds_up_reads_and_writes(recorded, bytes_per_ns, tmp_path):
     field = "cube.sram.to_router_bw_gbs"
     told, end_ns = recorded.told_and_run(field, bytes_per_ns, tmp_path)

@@ -240,6 +240,7 @@ def why_not_sure(recorded, field, value, tmp_path):
         ("source", "pe.math.rate.f32", 8.0),
     ],
 )
+@pytest.mark.slow
 def test_no_sure_answer_is_wrong_where_another_order_may_come(
     recorded, program, field, value, tmp_path
 ):
@@ -257,6 +258,7 @@ def test_no_sure_answer_is_wrong_where_another_order_may_come(
         ("engine", "system.pcie_bw_gbs", 4.0),
     ],
 )
+@pytest.mark.slow
 def test_what_keeps_the_order_is_sure_and_right(
     recorded, program, field, value, tmp_path
 ):
@@ -277,6 +279,7 @@ def test_what_keeps_the_order_is_sure_and_right(
         ("rows", "cube.hbm.trp_ns", 140.0),
     ],
 )
+@pytest.mark.slow
 def test_no_sure_answer_is_wrong_where_rows_of_hbm_set_the_pace(
     recorded, program, field, value, tmp_path
 ):

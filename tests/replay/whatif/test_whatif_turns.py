@@ -99,6 +99,7 @@ def turns_of(path):
 
 
 @pytest.mark.parametrize("path", BUNDLED, ids=lambda path: path.stem)
+@pytest.mark.slow
 def test_nothing_late_is_what_was_recorded_to_the_last_bit(path):
     _, graph, turns = turns_of(path)
     times = turns.times_if(Late(0, 0.0), no_progress)
@@ -145,6 +146,7 @@ def test_every_op_is_when_it_is_in_a_run_in_which_others_go_first(tmp_path):
 
 
 @pytest.mark.parametrize("late_ns", [1.0, 10.0, 60.0])
+@pytest.mark.slow
 def test_a_command_that_is_issued_later_lets_an_older_one_go_first(late_ns, tmp_path):
     path = tmp_path / "recorded.msgpack"
     new = tmp_path / "new.msgpack"
@@ -163,6 +165,7 @@ def test_a_command_that_is_issued_later_lets_an_older_one_go_first(late_ns, tmp_
 
 
 @pytest.mark.parametrize("late_ns", [5.0, 10.0, 30.0])
+@pytest.mark.slow
 def test_tiles_that_begin_at_one_time_take_slots_in_their_order(late_ns, tmp_path):
     """A load is issued while the composite is late: the last tile waits for a slot."""
     file = tmp_path / "beside_a_load.py"

@@ -163,12 +163,14 @@ def holds(path, position, folder):
 
 
 @pytest.mark.parametrize("position", [506, 187])
+@pytest.mark.slow
 def test_a_store_that_waits_for_a_link_gives_what_is_before_it_slack(
     far, position, tmp_path
 ):
     assert holds(far, position, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_read_that_waits_for_a_channel_gives_itself_slack(mixed, tmp_path):
     assert holds(mixed, 671, tmp_path)
 
@@ -194,6 +196,7 @@ def test_no_slack_is_sure_of_a_store_that_would_hold_a_load_back(tmp_path):
         {"system.pcie_bw_gbs": 50.4, "cube.hbm.cl_ns": 17.5},
     ],
 )
+@pytest.mark.slow
 def test_a_wait_for_a_link_is_no_row_that_was_opened(far, changes, tmp_path):
     texts = [f"{field}={value}" for field, value in changes.items()]
     told = WhatIfIndex(Trace.open(far)).predict(texts)

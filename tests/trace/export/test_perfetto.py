@@ -356,6 +356,7 @@ def test_a_counter_is_100_while_the_wire_carries_a_burst_and_0_between(tmp_path)
 
 
 @pytest.mark.parametrize("clock_ghz", [1, 20])
+@pytest.mark.slow
 def test_counters_are_what_the_links_of_each_window_are(tmp_path, clock_ghz):
     path = tmp_path / "trace"
     sizes = {"m": 128, "k": 64, "n": 64, "pes": 4}

@@ -120,6 +120,7 @@ def test_the_engine_has_each_op_at_the_ns_in_which_it_lies(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.slow
 def test_the_engine_has_ops_of_one_ns_behind_each_other_with_their_arrows(
     tmp_path, name
 ):

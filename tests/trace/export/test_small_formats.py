@@ -36,6 +36,7 @@ def ps(ns):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
 def test_ndjson_has_every_row_of_every_table(make, exported, kind):
     trace = make(kind)
     found = defaultdict(list)

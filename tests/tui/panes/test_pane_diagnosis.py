@@ -43,6 +43,7 @@ def claimed(bench: PaneBench) -> str | None:
 @pytest.mark.parametrize(
     "trace", first_fast(["fault_wrong_root", "matmul", "fault_overflow"])
 )
+@pytest.mark.slow
 def test_the_diagnosis_has_a_row_a_finding_in_order(trace: str) -> None:
     bench = PaneBench(StatsPane, trace, 0, 300, 200)
     head, *rows = bench.lines
@@ -57,6 +58,7 @@ def test_the_diagnosis_has_a_row_a_finding_in_order(trace: str) -> None:
             assert row.endswith(one["lines"][0].rpartition("/")[2])
 
 
+@pytest.mark.slow
 def test_only_what_is_wrong_is_in_the_colour_of_alarm() -> None:
     """It was in the colour of marks, beside outputs in that of alarm."""
     bench = PaneBench(StatsPane, "fault_overflow", 0, 300, 200)

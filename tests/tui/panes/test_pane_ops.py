@@ -266,6 +266,7 @@ def test_while_the_ops_that_fit_are_looked_for_it_says_so() -> None:
     assert bench.effects == ()
 
 
+@pytest.mark.slow
 def test_ops_are_numbered_with_separators_in_columns_of_one_width(
     tmp_path: Path,
 ) -> None:

@@ -159,6 +159,7 @@ def test_it_shows_what_it_showed_after_moves(size: str, region: Region) -> None:
 
 
 @pytest.mark.parametrize("view", VIEWS[1:])
+@pytest.mark.slow
 def test_it_shows_what_it_showed_in_its_other_views(view: str) -> None:
     bench = stats(view, 79, MAXIMISED.width, MAXIMISED.height)
     name = f"stats-{view}-80x24".replace(" ", "-").lower()
@@ -351,6 +352,7 @@ def test_busiest_has_components_and_links() -> None:
 
 @pytest.mark.parametrize("view", ["busiest", "critical path"])
 @pytest.mark.parametrize("trace", ["mlp_tp", "ccl_allreduce", "fault_wrong_root"])
+@pytest.mark.slow
 def test_no_name_is_cut_beside_blank_space(trace: str, view: str) -> None:
     """Names of links lacked two characters beside a column of bars."""
     bench = stats(view, 0, trace=trace)
