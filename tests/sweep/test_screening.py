@@ -75,6 +75,16 @@ def test_points_are_predicted_from_one_that_ends_well(screened):
         screened(CLOCKS.replace("pes: 2", "pes: 0"), 1)
 
 
+@pytest.mark.slow
+def test_a_sweep_that_is_begun_again_predicts_from_no_run_that_failed(screened):
+    # the first point, of the slowest clock and link, takes longer than a run may
+    text = f"{CLOCKS}max_ns: 3000\n"
+    first = screened(text, 4)[0]
+    again = screened(text, 4)[0]
+    assert 0 < first.recorded == again.recorded
+    assert again.found == first.found
+
+
 @pytest.mark.parametrize(
     ("objectives", "options", "why"),
     [
