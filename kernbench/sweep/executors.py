@@ -214,6 +214,15 @@ class _Cluster:
         return max(2 * self.count, 2)
 
 
+def _silence(package: str) -> None:
+    """Let the loggers of a package, some of which have levels of their own, say nothing
+    of what is said by us.
+    """
+    for name in [package, *logging.getLogger().manager.loggerDict]:
+        if name.split(".")[0] == package:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
 @contextmanager
 def cluster_workers(address: str) -> Iterator[Workers]:
     """The workers of the scheduler at an address.
@@ -226,7 +235,7 @@ def cluster_workers(address: str) -> Iterator[Workers]:
         raise UsageError(
             "--scheduler needs Dask: pip install 'kernbench[sweep]'"
         ) from None
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    _silence("distributed")
     make: Any = distributed.Client  # it has no types
     try:
         client = make(address, timeout=CONNECT_S, set_as_default=False)

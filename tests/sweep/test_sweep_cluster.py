@@ -143,6 +143,7 @@ def test_a_scheduler_that_goes_away_is_one_line(cluster, space_file, tmp_path):
     _, err = process.communicate(timeout=120)
     assert process.returncode == 1
     assert "start the sweep again to go on" in err.splitlines()[-1]
+    assert "Traceback" not in err
     assert len(lines(points)) >= 3
 
 
