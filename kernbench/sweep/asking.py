@@ -1,7 +1,8 @@
 """Points that Optuna asks for, each after it was told what came of earlier ones.
 
 Which points these are depends on the order in which they come back, so with more than
-one worker a sweep that is started again need not end with the same ones.
+one worker a sweep that is started again need not end with the same ones. With one it
+does: Optuna is asked for the points of the folder anew, and told what came of each.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ _TRIES = 200
 class Asked:
     """A ``Source`` of ``draw.points`` different points.
 
-    Those that a folder has count, and Optuna is told of them. There are fewer if Optuna
-    finds no others.
+    Those that a folder has count, and Optuna is told of them: when it asks for one, and
+    of what is left when it asks for the first that is not there. There are fewer if
+    Optuna finds no others.
     """
 
     def __init__(self, space: Space, draw: Draw, done: Mapping[str, Row]) -> None:
@@ -54,25 +56,34 @@ class Asked:
         self._varied = [axis for axis in space.axes if axis.is_varied]
         self._trials: dict[str, Any] = {}
         self._rows: dict[str, Row] = {}
+        self._untold: dict[str, dict[str, Any]] = {}
         for key in sorted(done):
-            self._add_found(done[key])
+            params = self._params_of(done[key])
+            if params is not None:
+                self._rows[key] = done[key]
+                self._untold[key] = params
         self._found = list(self._rows.values())
 
     def next(self) -> tuple[str, Point] | None:
         """A point that Optuna has not asked for yet; None after ``draw.points``."""
-        tries = _TRIES if len(self._rows) + len(self._trials) < self._most else 0
-        for _ in range(tries):
+        tries = _TRIES
+        while tries and len(self._rows) + len(self._trials) < self._most:
             trial = self._study.ask(self._distributions())
             point = self._point(trial.params)
             if not self._space.holds(point):
                 self._tell_failed(trial)
+                tries -= 1
                 continue
             key = self._keys.of(point)
             if key in self._rows:
                 self._tell(trial, self._rows[key])
+                if self._untold.pop(key, None) is None:
+                    tries -= 1
             elif key in self._trials:
                 self._tell_failed(trial)
+                tries -= 1
             else:
+                self._tell_what_is_untold()
                 self._trials[key] = trial
                 return key, point
         return None
@@ -128,35 +139,42 @@ class Asked:
             values.append(asked if axis.values is None else axis.values[asked])
         return self._space.point(values)
 
-    def _add_found(self, row: Row) -> None:
-        """Tell Optuna of a row of the folder, if it is of this space."""
+    def _params_of(self, row: Row) -> dict[str, Any] | None:
+        """What Optuna would have asked for to get a row of the folder; None if that is
+        not of this space.
+        """
         given = row.point.values()
         if list(given) != [axis.name for axis in self._space.axes]:
-            return
+            return None
         params = {}
         for axis in self._space.axes:
             value = given[axis.name]
             if axis.values is None:
                 if not axis.low <= value <= axis.high:
-                    return
+                    return None
                 params[axis.name] = value
             elif value in axis.values:
                 params[axis.name] = axis.values.index(value)
             else:
-                return
+                return None
         if not self._space.holds(row.point) or not self._is_key_of(row):
-            return
-        self._rows[row.key] = row
-        values = self._values(row)
-        if values is not None:
-            distributions = self._distributions()
-            self._study.add_trial(
-                self._optuna.trial.create_trial(
-                    params={name: params[name] for name in distributions},
-                    distributions=distributions,
-                    values=values,
+            return None
+        return params
+
+    def _tell_what_is_untold(self) -> None:
+        """Tell Optuna of the rows of the folder that it has not asked for."""
+        distributions = self._distributions()
+        for key, params in self._untold.items():
+            values = self._values(self._rows[key])
+            if values is not None:
+                self._study.add_trial(
+                    self._optuna.trial.create_trial(
+                        params={name: params[name] for name in distributions},
+                        distributions=distributions,
+                        values=values,
+                    )
                 )
-            )
+        self._untold.clear()
 
     def _is_key_of(self, row: Row) -> bool:
         """Whether a row would come out the same now."""

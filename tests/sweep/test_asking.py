@@ -74,6 +74,13 @@ def test_what_a_folder_has_of_the_space_counts(space_file):
     assert not {row.key for row in more} & {row.key for row in first}
 
 
+def test_a_sweep_of_one_worker_goes_on_as_if_it_had_not_been_killed(space_file):
+    space = read_space(space_file(VALLEY))
+    _, whole = asked(space, 25)
+    _, rest = asked(space, 25, whole[:14])
+    assert rest == whole[14:]
+
+
 @pytest.mark.slow
 def test_a_space_with_fewer_points_ends(space_file):
     space = read_space(space_file("bench: matmul\nset: {m: [1, 2, 3], dtype: [f16]}"))
