@@ -229,10 +229,15 @@ class FrameStream:
         """Name the file, and give it up.
 
         It is named before the lock is given up: another run could else claim the
-        partial file in between.
+        partial file in between. A file to which no frame could be written takes the
+        place of no other.
         """
         self.is_closed = True
         self.drop_tail()
+        if self._is_empty() and self.path.exists():
+            self.error = f"{self.error}; {self.path.name} is what it was before"
+            self.abandon()
+            return
         try:
             os.replace(self.partial, self.path)
             self._file.close()
@@ -241,6 +246,12 @@ class FrameStream:
             where: Path | str = places[0] if places else "lost"
             if self.error is None:
                 self.error = f"{self.path}: {error.strerror}; it is {where}"
+
+    def _is_empty(self) -> bool:
+        """Whether recording has stopped before a frame was written."""
+        with contextlib.suppress(OSError):
+            return self.error is not None and not self.partial.stat().st_size
+        return False
 
     def abandon(self) -> None:
         """Remove the file."""

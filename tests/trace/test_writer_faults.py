@@ -181,6 +181,17 @@ def test_a_recording_cut_long_ago_says_that_its_ops_are_gone(path, monkeypatch):
     assert recording.bytes_held < 2_000_000
 
 
+@pytest.mark.parametrize("room", [0, 10])
+def test_what_could_not_be_begun_takes_the_place_of_no_older_trace(path, room):
+    TraceWriter(path).end(1.0)
+    recording, _ = opened(path, Disk, room=room)
+    record_ops(recording)
+    recording.end(2.0)
+    assert "x.msgpack is what it was before" in recording.error
+    assert Trace.open(path).end_ns == 1.0
+    assert [*path.parent.iterdir()] == [path]
+
+
 @pytest.mark.parametrize("room", [0, 10, 20_000, 200_000])
 @pytest.mark.slow
 def test_a_full_disk_stops_the_recording_and_not_the_run(path, room):
