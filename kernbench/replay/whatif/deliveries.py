@@ -65,14 +65,16 @@ class Piece(NamedTuple):
 class Sent(NamedTuple):
     """What a move sends.
 
-    ``op`` is a row of the log, ``place`` which of its moves this is, ``turn`` that of
-    who asks, ``node`` a controller of HBM (-1: the data go to a TCM). It begins at
-    ``begins``: a read with a request along ``request``, whose tail takes
-    ``request_ns``; then it has ``at_once`` of the ``pieces`` under way in the memory.
+    ``op`` is a row of the log, ``place`` which of its moves this is, ``by`` who sends
+    it (weights.py), ``turn`` that of who asks, ``node`` a controller of HBM (-1: the
+    data go to a TCM). It began at ``begins``: a read with a request along ``request``,
+    whose tail takes ``request_ns``; then it has ``at_once`` of the ``pieces`` under way
+    in the memory.
     """
 
     op: int
     place: int
+    by: int
     turn: int
     node: int
     is_read: bool
@@ -101,7 +103,23 @@ def known_of(trace: Trace, machine: Machine, moves: Moves) -> Known | None:
     somebody's own, or if the trace does not say what was moved.
     """
     turns = turns_of(trace)
-    finder = MoveFinder(trace, machine, moves, turns)
+    sent = sent_on(trace, machine, moves)
+    if sent is None:
+        return None
+    ages = ages_of(trace, sent)
+    landed = landed_as_recorded(machine.spec.cube.hbm, turns, sent, ages)
+    ops = np.array([*landed], np.int64)
+    told = np.array([*landed.values()])
+    if (np.abs(trace.op_columns.t_end[ops] - told) > SAME_NS).any():
+        return None
+    return Known(sent, ages, landed)
+
+
+def sent_on(trace: Trace, machine: Machine, moves: Moves) -> list[Sent] | None:
+    """What all moves send on a machine, in the order in which they began; None if that
+    is not known of one.
+    """
+    finder = MoveFinder(trace, machine, moves, turns_of(trace))
     sent = []
     for move in np.argsort(moves.t0, kind="stable").tolist():
         one = finder.sent(move)
@@ -109,13 +127,7 @@ def known_of(trace: Trace, machine: Machine, moves: Moves) -> Known | None:
             return None
         sent.append(one)
     sent.sort(key=lambda one: (one.begins, one.op, one.place))
-    ages = _ages_of(trace, sent)
-    landed = landed_as_recorded(machine.spec.cube.hbm, turns, sent, ages)
-    ops = np.array([*landed], np.int64)
-    told = np.array([*landed.values()])
-    if (np.abs(trace.op_columns.t_end[ops] - told) > SAME_NS).any():
-        return None
-    return Known(sent, ages, landed)
+    return sent
 
 
 def turns_of(trace: Trace) -> Ints:
@@ -187,6 +199,7 @@ class MoveFinder:
         return Sent(
             op=int(moves.op[move]),
             place=place,
+            by=int(moves.by[move]),
             turn=self._turn(move),
             node=int(moves.node[move]) if in_hbm else _NONE,
             is_read=is_read,
@@ -593,7 +606,7 @@ def landed_as_recorded(
     return found
 
 
-def _ages_of(trace: Trace, sent: list[Sent]) -> list[Age]:
+def ages_of(trace: Trace, sent: list[Sent]) -> list[Age]:
     """How old the commands of some moves are."""
     log = trace.commands
     _, tile = tile_columns(trace)

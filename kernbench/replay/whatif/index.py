@@ -8,6 +8,7 @@ alone. Nothing is simulated: a re-run proves it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -75,6 +76,10 @@ _LEAST_NS = 0.5
 _FEW_EDGES = 1 << 16
 """A graph of at most so many edges is re-timed in turns where an order changes."""
 
+_FEWER_EDGES = 1 << 14
+_FIRST = 5
+"""In a profile of a graph of at most so many edges so many of the largest gains are."""
+
 _MACHINES = 16
 """Of so many changed machines the links are kept."""
 
@@ -123,6 +128,11 @@ _SLOWER = (
 
 _CREDITS = (
     "messages waited for free slots of a ring, and others may wait for others then"
+)
+
+_REFRESHED = (
+    "refreshes of HBM would come at other times, or take another time; who meets one "
+    "then is not known"
 )
 
 _NEVER_ENDED = (
@@ -228,17 +238,20 @@ class WhatIfIndex:
         order = self._order(known, kept, weight, part)
         served = self._as_channels_serve(known, order, one, part)
         times = kept[:, None] if served is None else served
+        why = _unsure_by_nature(parsed)
+        if not why and known.has_no_end and parsed:
+            why = _NEVER_ENDED
+        if not why:
+            rest = stage(progress, 0.85, 0.9)
+            why = self._order_changes(known, order, one, machine, rest)
+        if not why and spec != known.spec:
+            rest = stage(progress, 0.9, 1.0)
+            times, why = self._as_served(known, machine, weight, times, rest)
         launches = self._launches(known, times[:, 0])
         end = float(self._ends(known, times)[0])
         is_same = end == self._trace.end_ns and all(
             launch.recorded_ns == launch.predicted_ns for launch in launches
         )
-        why = _unsure_by_nature(parsed)
-        if not why and known.has_no_end and parsed:
-            why = _NEVER_ENDED
-        if not why:
-            rest = stage(progress, 0.85, 1.0)
-            why = self._order_changes(known, order, one, machine, rest)
         return Prediction(
             changed=tuple(changes),
             end_ns=self._trace.end_ns,
@@ -266,11 +279,14 @@ class WhatIfIndex:
             some = scenarios[low : low + size]
             part = stage(
                 progress,
-                0.4 + 0.6 * low / len(scenarios),
-                0.4 + 0.6 * (low + len(some)) / len(scenarios),
+                0.4 + 0.5 * low / len(scenarios),
+                0.4 + 0.5 * (low + len(some)) / len(scenarios),
             )
             gains += self._gains(known, some, part)
-        gains.sort(key=lambda gain: (gain.predicted_ns, gain.what, gain.how))
+        gains.sort(key=_largest_first)
+        if len(known.graph.cause) <= _FEWER_EDGES:
+            self._predict_first(gains, stage(progress, 0.9, 1.0))
+            gains.sort(key=_largest_first)
         return CausalProfile(self._trace.end_ns, tuple(gains))
 
     def slack(self, position: int, progress: Progress = no_progress) -> Slack:
@@ -341,14 +357,7 @@ class WhatIfIndex:
         It is sure where the re-timing in turns explains all that was recorded, and the
         end comes as much later as the op does once the slack is used up.
         """
-        if self._turns is None:
-            machine = known.machine
-            graph = known.graph
-            make = partial(
-                Turns, self._trace, machine, graph, known.queues, known.weight
-            )
-            self._turns = computed_beside(make, progress, 0.0)
-        turns = self._turns
+        turns = self._turns_of(known, progress)
         each = forwards(stage(progress, 0.2, 1.0))
 
         tried: dict[float, float] = {}
@@ -373,7 +382,53 @@ class WhatIfIndex:
             return Slack(ns, False, _HELD)
         return Slack(ns, True, "")
 
+    def _as_served(
+        self,
+        known: _Known,
+        machine: Machine,
+        weight: Floats,
+        kept: Floats,
+        progress: Progress,
+    ) -> tuple[Floats, str]:
+        """Times by place, and of one scenario, if each server takes who comes first;
+        and why these are unsure, "" if they are not.
+
+        They are those of ``kept`` of a large graph, where re-timing in turns does not
+        explain what was recorded, and where it comes to the same.
+        """
+        found: list[float] | None = None
+        if len(known.graph.cause) <= _FEW_EDGES:
+            turns = self._turns_of(known, progress)
+            found = turns.on(machine, weight, forwards(stage(progress, 0.2, 1.0)))
+        if found is None:
+            return kept, _refreshed_otherwise(known, machine)
+        came = np.array(found)
+        place = known.batches.place
+        is_other = np.isfinite(came) & (np.abs(came - kept[place, 0]) > SAME_NS)
+        times = kept.copy()
+        times[place[is_other], 0] = came[is_other]
+        if np.array_equal(times[place, 0], known.graph.times):
+            return times, ""
+        if known.has_credits:
+            return times, _CREDITS
+        if known.doubt:
+            return times, known.doubt
+        held_ns = known.holds.held(times[:, 0], machine)
+        if held_ns > LEAST_SHARE * self._mean_span(known, times[:, 0]):
+            return times, _HELD
+        return times, ""
+
     # -- what is found once --
+
+    def _turns_of(self, known: _Known, progress: Progress) -> Turns:
+        if self._turns is None:
+            machine = known.machine
+            graph = known.graph
+            make = partial(
+                Turns, self._trace, machine, graph, known.queues, known.weight
+            )
+            self._turns = computed_beside(make, progress, 0.0)
+        return self._turns
 
     def _made(self, progress: Progress) -> _Known:
         if self._known is None:
@@ -470,6 +525,11 @@ class WhatIfIndex:
         ends = times[place[moments.launch_end(numbers)]]
         return np.asarray(ends - starts)
 
+    def _mean_span(self, known: _Known, times: Floats) -> float:
+        """How long a launch takes on average, ns; without any the run."""
+        spans = self._spans(known, times)
+        return float(spans.mean()) if len(spans) else self._trace.end_ns
+
     def _order(
         self, known: _Known, times: Floats, weight: Floats, progress: Progress
     ) -> _Order:
@@ -533,8 +593,7 @@ class WhatIfIndex:
             return _CREDITS
         if known.doubt:
             return known.doubt
-        spans = self._spans(known, times)
-        span = float(spans.mean()) if len(spans) else self._trace.end_ns
+        span = self._mean_span(known, times)
         turns = weight[known.graph.weight[overtaken]]
         if turns.max(initial=0.0) > LEAST_SHARE * span:
             return _OTHER_TURNS
@@ -581,6 +640,17 @@ class WhatIfIndex:
         return tuple(found)
 
     # -- the profile --
+
+    def _predict_first(self, gains: list[Gain], progress: Progress) -> None:
+        """Put what ``predict`` says in place of the first gains of fields."""
+        of_fields = [at for at, gain in enumerate(gains) if gain.kind == "field"]
+        for number, at in enumerate(of_fields[:_FIRST]):
+            gain = gains[at]
+            part = stage(progress, number / _FIRST, (number + 1) / _FIRST)
+            told = self.predict((gain.change,), part)
+            gains[at] = replace(
+                gain, predicted_ns=told.predicted_ns, sure=told.sure, why=told.why
+            )
 
     def _scenarios(self, known: _Known, progress: Progress) -> Iterator[_Scenario]:
         """Every field and every kernel line, twice as fast, and free."""
@@ -671,7 +741,8 @@ class WhatIfIndex:
         if known.has_no_end:
             return end, _NEVER_ENDED
         machine = scenario.machine
-        return end, self._order_changes(known, order, alone, machine, progress)
+        why = self._order_changes(known, order, alone, machine, progress)
+        return end, why or _refreshed_otherwise(known, machine)
 
 
 _NO_PROOF = "no re-run can make one line of a kernel faster"
@@ -681,6 +752,15 @@ def _has_other_moves(known: _Known, machine: Machine) -> bool:
     """Whether anything may move at another pace on a machine: HBM, or a link."""
     same_hbm = machine.spec.cube.hbm == known.spec.cube.hbm
     return machine.links is not known.links or not same_hbm
+
+
+def _refreshed_otherwise(known: _Known, machine: Machine) -> str:
+    """Why refreshes make a machine unsure; "" if they are as they were."""
+    was = known.spec.cube.hbm
+    now = machine.spec.cube.hbm
+    if (was.trefi_ns, was.trfc_ns) == (now.trefi_ns, now.trfc_ns):
+        return ""
+    return _REFRESHED
 
 
 def _slower(known: _Known, machine: Machine) -> float:
@@ -731,6 +811,10 @@ def _waits_for_what_is_unknown(graph: Graph, slack: Floats, late_by: Floats) -> 
     """
     makes_late = late_by > slack + SAME_NS
     return bool((makes_late & (graph.rest > SAME_NS)).any())
+
+
+def _largest_first(gain: Gain) -> tuple[float, str, str]:
+    return (gain.predicted_ns, gain.what, gain.how)
 
 
 def _alone(weight: Floats) -> Scenarios:

@@ -5,7 +5,8 @@ served. If an op is late, others go before it. Here everything happens in the or
 time: an op asks for its engine when its causes let it, and gets a slot when one is
 free; at links and controllers who comes first goes first. Where the recording served
 somebody later who came sooner, as the oldest command is served first, that lead is
-kept. Nothing late gives what was recorded.
+kept. Nothing late gives what was recorded. On another machine each takes what it takes
+there, and who comes first may be another.
 
 Data go burst by burst over links and through controllers of HBM (deliveries.py), where
 that gives just what was recorded. Where it does not, what a server gave two that follow
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping
+from copy import copy
 from functools import partial
 from heapq import heappop, heappush
 from math import inf
@@ -27,22 +29,24 @@ import numpy as np
 
 from kernbench.common.arrays import Floats, Ints
 from kernbench.common.exact_time import SAME_NS
-from kernbench.common.progress import Progress, no_progress
+from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.replay.time.critical_edges import pools
 from kernbench.replay.whatif.certainty import Queues
 from kernbench.replay.whatif.deliveries import (
     Action,
     Age,
     Deliveries,
-    Known,
     Sent,
+    ages_of,
     known_of,
+    sent_on,
     turns_of,
 )
 from kernbench.replay.whatif.edges import Served
 from kernbench.replay.whatif.graph import Graph
 from kernbench.replay.whatif.machine import Machine
 from kernbench.replay.whatif.walk import Late
+from kernbench.replay.whatif.weights import set_up_by
 from kernbench.trace import Trace
 from kernbench.trace.hops import rows_of_calls, tile_columns
 
@@ -51,6 +55,11 @@ _NODES = 1 << 10
 
 _Server: TypeAlias = tuple[int, int]
 """A kind of servers, and the number of one."""
+
+_LINKS = 0
+_READS = 1
+_WRITES = 2
+"""Kinds of servers: links and controllers, channels for reads, those for writes."""
 
 _NONE = -1
 _FIRST_ACTION = -(1 << 62)
@@ -83,6 +92,10 @@ class Turns:
         queues: Queues,
         weight: Floats,
     ) -> None:
+        self._trace = trace
+        self._machine = machine
+        self._graph = graph
+        self._queues = queues
         self._hbm = machine.spec.cube.hbm
         self._turn_of_node = turns_of(trace)
         self._moments = len(graph.moments.times)
@@ -96,7 +109,8 @@ class Turns:
         self._begins: dict[int, tuple[Sent, Age]] = {}
         self._lands: Counter[int] = Counter()
         if known is not None:
-            self._add_moves(trace, graph, known)
+            self._landed_as_recorded = known.landed
+            self._add_moves(trace, graph, known.sent, known.ages, machine)
         self._add_order(graph)
         self._add_engines(trace, graph)
         self._add_servers(graph)
@@ -158,25 +172,35 @@ class Turns:
             self._causes[effect].append((cause, ns))
             self._effects[cause].append(effect)
 
-    def _add_moves(self, trace: Trace, graph: Graph, known: Known) -> None:
-        """Have moves begin as long after the start of their op as they did.
+    def _add_moves(
+        self,
+        trace: Trace,
+        graph: Graph,
+        sent: list[Sent],
+        ages: list[Age],
+        machine: Machine,
+    ) -> None:
+        """Have moves begin as long after the start of their op as they did, but for
+        what ``machine`` takes longer to set them up.
 
         ``_issued_after`` is by move's node the one at which its call was issued.
         """
-        self._landed_as_recorded = known.landed
         self._issued_after: dict[int, int] = {}
-        rows = np.array([one.op for one in known.sent], np.int64)
+        rows = np.array([one.op for one in sent], np.int64)
         call = rows_of_calls(trace, trace.op_columns.cmd[rows])
         issued_after = np.append(graph.issued_after, _NONE)[call].tolist()
         starts = graph.moments.op_start(rows).tolist()
-        each = zip(known.sent, known.ages, starts, issued_after, strict=True)
-        for one, age, start, by in each:
+        by = np.array([one.by for one in sent], np.int64)
+        longer = set_up_by(machine, by) - set_up_by(self._machine, by)
+        each = zip(sent, ages, starts, issued_after, longer.tolist(), strict=True)
+        for one, age, start, issued, more in each:
             node = len(self._times)
             self._times.append(one.begins)
             self._begins[node] = (one, age)
             self._lands[one.op] += 1
-            self._issued_after[node] = by
-            self._causes.append([(start, one.begins - self._times[start])])
+            self._issued_after[node] = issued
+            set_up = one.begins - self._times[start] + more
+            self._causes.append([(start, set_up)])
             self._effects.append([])
             self._effects[start].append(node)
 
@@ -205,17 +229,18 @@ class Turns:
     def _add_servers(self, graph: Graph) -> None:
         """By node the servers that it is at, and what it takes there.
 
-        ``_before`` has of each the node that was served before it. Servers are numbered
-        by their kind: links and controllers, channels for reads, those for writes.
-        Where deliveries explain the recording they stand for the first kind.
+        ``_before`` has of each the node that was served before it, ``_slower`` by kind
+        how many times as long they take on the machine that is asked about. Where
+        deliveries explain the recording they stand for links and controllers.
         """
+        self._slower = {_LINKS: 1.0, _READS: 1.0, _WRITES: 1.0}
         self._servers: dict[int, list[_Server]] = {}
         self._takes: dict[tuple[_Server, int], float] = {}
         self._before: dict[tuple[_Server, int], int] = {}
         if not self.explains:
-            self._add_served(0, graph.served)
-        self._add_served(1, graph.reads)
-        self._add_served(2, graph.writes)
+            self._add_served(_LINKS, graph.served)
+        self._add_served(_READS, graph.reads)
+        self._add_served(_WRITES, graph.writes)
 
     def _add_served(self, kind: int, served: Served) -> None:
         """Those at the servers of a kind."""
@@ -287,13 +312,14 @@ class Turns:
     def _passes(self, server: _Server, before: int, node: int) -> float:
         """How long after ``before`` a node is served there, ns, if it comes next."""
         takes = self._takes[server, before]
+        slower = self._slower[server[0]]
         if self._before.get((server, node)) != before:
-            return takes
+            return takes * slower
         recorded = self._between.get((before, node))
         if recorded is not None:
             return recorded
         apart: float = self._times[node] - self._times[before]
-        return min(takes, max(apart, 0.0))
+        return min(takes, max(apart, 0.0)) * slower
 
     def _asks(
         self,
@@ -318,6 +344,47 @@ class Turns:
             latest = max(latest, times[cause] + takes)
         return latest
 
+    # -- on another machine --
+
+    def on(
+        self, machine: Machine, weight: Floats, progress: Progress
+    ) -> list[float] | None:
+        """By node of the graph when it comes on a machine of which each class takes
+        ``weight``, ns; inf for steps of moves, which are none here.
+
+        None if these turns do not explain the recording, if somebody would wait for
+        ever, or if it is not known what moves send there.
+        """
+        if not self.explains:
+            return None
+        changed = computed_beside(partial(self._with, machine, weight), progress, 0.0)
+        if changed is None:
+            return None
+        times = changed.nodes_if(Late(self._ends[0], 0.0), progress)
+        return None if inf in times[: self._moments] else times
+
+    def _with(self, machine: Machine, weight: Floats) -> Turns | None:
+        """The same on another machine; rests and leads are kept as recorded."""
+        graph = self._graph
+        sent = sent_on(self._trace, machine, graph.moves)
+        if sent is None:
+            return None
+        changed = copy(self)
+        changed._hbm = machine.spec.cube.hbm
+        changed._times = graph.times.tolist()
+        changed._add_edges(graph, self._queues, weight)
+        changed._begins = {}
+        changed._lands = Counter()
+        ages = ages_of(self._trace, sent)
+        changed._add_moves(self._trace, graph, sent, ages, machine)
+        was = self._machine.spec.pe.tcm
+        now = machine.spec.pe.tcm
+        changed._slower = {
+            _READS: was.read_bw_gbs / now.read_bw_gbs,
+            _WRITES: was.write_bw_gbs / now.write_bw_gbs,
+        }
+        return changed
+
     # -- in turns --
 
     def _repeats(self, recorded: Floats) -> bool:
@@ -336,6 +403,12 @@ class Turns:
 
     def times_if(self, late: Late, progress: Progress) -> list[float]:
         """By moment (the first nodes of the graph) when it comes, ns; inf if never."""
+        return self.nodes_if(late, progress)[: self._moments]
+
+    def nodes_if(self, late: Late, progress: Progress) -> list[float]:
+        """By node of the graph when it comes, ns; inf if never, and for steps of moves
+        where deliveries stand for these.
+        """
         walk = _Walk(len(self._times), self._free)
         walk.missing = [
             len(causes) + len(self._asks_behind.get(node, ())) + self._lands[node]
@@ -363,7 +436,7 @@ class Turns:
                 self._leave(walk, node, late)
             else:
                 self._come(walk, node, late)
-        return walk.times[: self._moments]
+        return walk.times[: self._graph.nodes]
 
     def _ask(self, walk: _Walk, node: int) -> None:
         """All causes of a node have come: it comes in its turn."""

@@ -240,11 +240,13 @@ def _access(machine: Machine, memory: Ints, lead: float) -> Floats:
     return np.array([0.0, sram, lead, lead + machine.dram.open_row])[memory]
 
 
-def _setup(machine: Machine, by_host: Ints) -> Floats:
-    """What a DMA, or the host's end point, takes before it begins."""
+def set_up_by(machine: Machine, by: Ints) -> Floats:
+    """What a DMA, or the host's end point, takes before it begins; ``by`` is as of
+    ``read_begins``.
+    """
     ours = exact_ns(machine.spec.pe.dma.setup_ns)
     host = exact_ns(machine.spec.sip.io.pcie_ep_overhead_ns)
-    return np.array([ours, host, 0.0])[by_host]
+    return np.array([ours, host, 0.0])[by]
 
 
 def read_begins(machine: Machine, request: Ints, by: Ints, memory: Ints) -> Floats:
@@ -254,12 +256,12 @@ def read_begins(machine: Machine, request: Ints, by: Ints, memory: Ints) -> Floa
     """
     asked = message(machine, request, np.full(len(request), REQUEST_BYTES))
     access = _access(machine, memory, machine.dram.read_lead)
-    return _setup(machine, by) + asked + access
+    return set_up_by(machine, by) + asked + access
 
 
 def write_begins(machine: Machine, by: Ints) -> Floats:
     """Set-up until the first bytes leave."""
-    return _setup(machine, by)
+    return set_up_by(machine, by)
 
 
 def _bus_ns(machine: Machine, nbytes: Ints, memory: Ints) -> Floats:

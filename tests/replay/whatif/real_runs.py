@@ -6,14 +6,17 @@ from kernbench.trace import Trace
 
 
 class Recorded:
-    """A bench of one's own in a folder, as ``bench``, and the trace of a run of it."""
+    """A bench of one's own in a folder, as ``bench``, and the trace of a run of it, on
+    a machine of which some fields are others, ``spec``.
+    """
 
-    def __init__(self, folder, text):
+    def __init__(self, folder, text, spec=None):
         file = folder / "own_bench.py"
         file.write_text(text)
         self.bench = str(file)
         self.path = folder / "trace"
-        run_bench(self.bench, trace=self.path)
+        self.spec = spec or {}
+        run_bench(self.bench, spec=self.spec, trace=self.path)
 
     def told_and_run(self, field, value, folder):
         """What is told of a machine of which a field is another, and when its run
@@ -21,7 +24,7 @@ class Recorded:
         """
         told = ReplaySession(Trace.open(self.path)).whatif(f"{field}={value}")
         changed = folder / "changed"
-        run_bench(self.bench, spec={field: value}, trace=changed)
+        run_bench(self.bench, spec=self.spec | {field: value}, trace=changed)
         return told, Trace.open(changed).end_ns
 
     def check_slack(self, op, slack, folder):

@@ -1,0 +1,152 @@
+"""Predictions of machines on which somebody else is served first, against runs of them.
+
+The programs are what was left of random ones of which a prediction that kept the
+recorded order was called sure, and was wrong.
+"""
+
+import pytest
+from real_runs import Recorded
+
+ONE_CUBE = {"sips.count": 1, "cube_mesh.w": 1, "cube_mesh.h": 1}
+ONE_CHANNEL = ONE_CUBE | {"cube.hbm.channels": 1}
+IDEAL = ONE_CHANNEL | {"cube.hbm.model": "ideal"}
+
+HEAD = """
+import numpy as np
+from kernbench.benches import bench
+from kernbench.ccl.install import install_ipcq
+from kernbench.runtime_api import DPPolicy
+
+ONE = DPPolicy(num_cubes=1, num_pes=1)
+TWO = DPPolicy(pe="row_wise", num_cubes=1, num_pes=2)
+
+def numbers(torch, shape, dtype, dp, name):
+    return torch.tensor(torch.rng.standard_normal(shape), dtype, dp, name=name)
+
+"""
+
+RING_IN_HBM = (
+    HEAD
+    + """
+def kernel(x, tl):
+    mine = tl.load(x)
+    tl.send("E", mine, wait=False)
+    tl.recv("W", (2, 512), "f32")
+
+@bench(name="ring_in_hbm", description="")
+def run(torch):
+    install_ipcq(
+        torch.engine, world_size=2, rank_to_pe=[(0, 0, 0), (0, 0, 1)],
+        neighbors=lambda rank: {"E": 1 - rank, "W": 1 - rank},
+        slots=2, slot_bytes=1024, buffer_kind="hbm",
+    )
+    torch.launch("kernel", kernel, numbers(torch, (4, 512), "f32", TWO, "x"))
+"""
+)
+"""What is sent is written to HBM and read there: the bus turns."""
+
+DOT_BESIDE_TILES = (
+    HEAD
+    + """
+def kernel(x, z, a, b, tl):
+    tl.dot(tl.load(a), tl.load(b), dataflow="os")
+    both = tl.ref(x)
+    tl.composite("add", a=both, b=both, out_ptr=z, tile=(8, 16, 1))
+
+@bench(name="dot_beside_tiles", description="")
+def run(torch):
+    x = numbers(torch, (8, 64), "f32", ONE, "x")
+    z = torch.zeros((8, 64), "f32", ONE, name="z")
+    a = numbers(torch, (32, 64), "f16", ONE, "a")
+    b = numbers(torch, (64, 64), "f16", ONE, "b")
+    torch.launch("kernel", kernel, x, z, a, b)
+"""
+)
+"""A product of the call before is still under way as tiles come."""
+
+UNEVEN_TILES = (
+    HEAD
+    + """
+def kernel(a, b, c, tl):
+    tl.composite(
+        a=tl.ref(a), b=tl.ref(b), out_ptr=c, tile=(32, 32, 32),
+        epilogue=[("scale", 0.5)],
+    )
+
+@bench(name="uneven_tiles", description="")
+def run(torch):
+    a = numbers(torch, (33, 64), "f16", ONE, "a")
+    b = numbers(torch, (64, 64), "f16", ONE, "b")
+    torch.launch("kernel", kernel, a, b, torch.zeros((33, 64), "f16", ONE, name="c"))
+"""
+)
+"""Rows of tiles of 32 and of one row: others stream behind each other."""
+
+BESIDE_A_MESSAGE = (
+    HEAD
+    + """
+def kernel(x, a, b, c, tl):
+    tl.composite(
+        a=tl.ref(a), b=tl.ref(b),
+        tile=(16, 64, 32), epilogue=["relu"], out_ptr=c,
+    )
+    if tl.program_id(0) == 0:
+        tl.recv("W", (4, 256), "f32")
+    else:
+        some = tl.load(x[14:16, 240:])
+        for _ in range(12):
+            tl.exp(some)
+        tl.send("E", tl.load(x[8:12]), wait=False)
+
+@bench(name="beside_a_message", description="")
+def run(torch):
+    install_ipcq(
+        torch.engine, world_size=2, rank_to_pe=[(0, 0, 0), (0, 0, 1)],
+        neighbors=lambda rank: {"E": 1 - rank, "W": 1 - rank},
+        slots=4, slot_bytes=1024, buffer_kind="hbm",
+    )
+    x = numbers(torch, (16, 256), "f32", TWO, "x")
+    a = numbers(torch, (64, 64), "f16", TWO, "a")
+    b = numbers(torch, (128, 64), "f16", TWO, "b")
+    torch.launch("kernel", kernel, x, a, b, torch.zeros((64, 64), "f16", TWO, name="c"))
+"""
+)
+"""A message comes to HBM while tiles do, beside a refresh."""
+
+PROGRAMS = {
+    "ring in HBM": (RING_IN_HBM, ONE_CHANNEL),
+    "dot beside tiles": (DOT_BESIDE_TILES, IDEAL),
+    "uneven tiles": (UNEVEN_TILES, IDEAL | {"pe.dma.burst_bytes": 256}),
+    "beside a message": (BESIDE_A_MESSAGE, ONE_CUBE),
+}
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """The trace of a run of a program."""
+    made = {}
+
+    def find(program):
+        if program not in made:
+            folder = tmp_path_factory.mktemp("program")
+            made[program] = Recorded(folder, *PROGRAMS[program])
+        return made[program]
+
+    return find
+
+
+@pytest.mark.parametrize(
+    ("program", "field", "value", "why"),
+    [
+        ("ring in HBM", "cube.hbm.twtr_l_ns", 32.0, "waited for free slots of a ring"),
+        ("dot beside tiles", "pe.clock_ghz", 0.5, ""),
+        ("uneven tiles", "pe.gemm.overhead_ns", 5.0, ""),
+        ("beside a message", "cube.hbm.trefi_ns", 3510.0, ""),
+    ],
+)
+def test_who_comes_first_on_the_other_machine_is_served_first(
+    recorded, program, field, value, why, tmp_path
+):
+    told, end_ns = recorded(program).told_and_run(field, value, tmp_path)
+    assert (told.sure, why in told.why) == (not why, True)
+    assert told.predicted_ns == pytest.approx(end_ns, abs=0.01)
