@@ -76,6 +76,9 @@ _LEAST_NS = 0.5
 _FEW_EDGES = 1 << 16
 """A graph of at most so many edges is re-timed in turns where an order changes."""
 
+_LESS = 8
+"""In so many parts a slack is tried out, whether less of it moves the end."""
+
 _FEWER_EDGES = 1 << 14
 _FIRST = 5
 """In a profile of a graph of at most so many edges so many of the largest gains are."""
@@ -380,6 +383,8 @@ class WhatIfIndex:
         times[known.batches.place[: len(late)]] = late
         if known.holds.held(times, known.machine) > SAME_NS:
             return Slack(ns, False, _HELD)
+        if any(moved(ns * part / _LESS) > SAME_NS for part in range(1, _LESS)):
+            return Slack(ns, False, _LESS_MOVES)
         return Slack(ns, True, "")
 
     def _as_served(

@@ -5,10 +5,15 @@ recorded order was called sure, and was wrong.
 """
 
 import pytest
-from real_runs import Recorded
+from real_runs import Recorded, end_of_launches
+
+from kernbench.replay.whatif.index import WhatIfIndex
+from kernbench.runtime_api import Change, rerun
+from kernbench.trace import Trace
 
 ONE_CUBE = {"sips.count": 1, "cube_mesh.w": 1, "cube_mesh.h": 1}
 ONE_CHANNEL = ONE_CUBE | {"cube.hbm.channels": 1}
+FEW_SLOTS = ONE_CUBE | {"cube.hbm.model": "ideal", "pe.dma.outstanding": 3}
 IDEAL = ONE_CHANNEL | {"cube.hbm.model": "ideal"}
 
 HEAD = """
@@ -113,11 +118,32 @@ def run(torch):
 )
 """A message comes to HBM while tiles do, beside a refresh."""
 
+STORE_BESIDE_ROWS = (
+    HEAD
+    + """
+def kernel(x, y, z, tl):
+    few = tl.load(z[0:8:2, 0:16])
+    tl.store(y[1:5, 0:16], few, wait=False)
+    tl.load(z[0:8:2], wait=False)
+    tl.softmax(few, axis=1)
+    tl.load(x[0:8:2, 0:128], wait=False)
+
+@bench(name="store_beside_rows", description="")
+def run(torch):
+    x = numbers(torch, (8, 256), "f32", ONE, "x")
+    y = torch.zeros((8, 256), "f32", ONE, name="y")
+    z = torch.zeros((8, 256), "f32", ONE, name="z")
+    torch.launch("kernel", kernel, x, y, z)
+"""
+)
+"""A store that is a little late meets a load of rows; one that is later does not."""
+
 PROGRAMS = {
     "ring in HBM": (RING_IN_HBM, ONE_CHANNEL),
     "dot beside tiles": (DOT_BESIDE_TILES, IDEAL),
     "uneven tiles": (UNEVEN_TILES, IDEAL | {"pe.dma.burst_bytes": 256}),
     "beside a message": (BESIDE_A_MESSAGE, ONE_CUBE),
+    "store beside rows": (STORE_BESIDE_ROWS, FEW_SLOTS),
 }
 
 
@@ -150,3 +176,15 @@ def test_who_comes_first_on_the_other_machine_is_served_first(
     told, end_ns = recorded(program).told_and_run(field, value, tmp_path)
     assert (told.sure, why in told.why) == (not why, True)
     assert told.predicted_ns == pytest.approx(end_ns, abs=0.01)
+
+
+def test_slack_is_not_sure_if_less_of_it_moves_the_end(recorded, tmp_path):
+    path = recorded("store beside rows").path
+    trace = Trace.open(path)
+    names = [op.op_name for op in trace.ops]
+    store = names.index("dma_write")
+    slack = WhatIfIndex(trace).slack(store)
+    rerun(path, tmp_path / "late", Change(delays=[(store, slack.ns / 4)]))
+    late = end_of_launches(tmp_path / "late") - end_of_launches(path)
+    assert late > 1
+    assert not slack.sure
