@@ -50,8 +50,8 @@ from kernbench.replay.whatif.weights import set_up_by
 from kernbench.trace import Trace
 from kernbench.trace.hops import rows_of_calls, tile_columns
 
-_NODES = 1 << 10
-"""Nodes between two calls of progress, some ms."""
+_NODES = 1 << 8
+"""Nodes, and what moves do, between two calls of progress: some ms."""
 
 _Server: TypeAlias = tuple[int, int]
 """A kind of servers, and the number of one."""
