@@ -78,6 +78,6 @@ def test_a_random_program_is_run_again(seed, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", some_in_ci(range(100, 130), 6))
+@pytest.mark.parametrize("seed", some_in_ci(range(100, 130), 2))
 def test_more_random_programs_are_run_again(seed, tmp_path):
     check(seed, tmp_path)

@@ -56,6 +56,6 @@ def test_a_job_calls_progress_every_10_ms(name, command):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", some_in_ci(JOBS, 8), ids=NAMES)
+@pytest.mark.parametrize("command", some_in_ci(JOBS, 5), ids=NAMES)
 def test_a_job_of_100000_ops_calls_progress_every_10_ms(large, command):
     assert late(large, command) == {}

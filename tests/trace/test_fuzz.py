@@ -59,7 +59,7 @@ def assert_survived(found, count):
     assert min(ends) > count // 200  # it reaches every kind of end
 
 
-@pytest.mark.parametrize("count", first_fast([10, 300]))
+@pytest.mark.parametrize("count", first_fast([10, 100]))
 @pytest.mark.slow
 def test_broken_files_open_or_are_refused(folder, count):
     assert_survived(fuzzed(folder, 0, count), count)
@@ -97,9 +97,9 @@ def varied(tmp_path_factory):
 
 @pytest.mark.slow
 def test_every_command_answers_about_values_that_cannot_be(varied):
-    found = fuzzed(varied, 0, 50, "values")
+    found = fuzzed(varied, 0, 12, "values")
     assert found["failures"] == []
-    assert found["seen"]["opened"] + found["seen"]["damaged"] > 45
+    assert found["seen"]["opened"] + found["seen"]["damaged"] > 10
 
 
 @pytest.mark.soak

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from desks import LARGE, MIDDLE, SMALL, DeskBench, held, text_of, waiting
-from pace import first_fast
 from pilots import fast_keys, settled
 
 from kernbench.replay.commands import (
@@ -296,8 +295,8 @@ def test_the_last_key_is_no_longer_urgent(desk_bench, monkeypatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", first_fast([12, 100]))
-@pytest.mark.parametrize("size", first_fast([SMALL, LARGE]))
+@pytest.mark.parametrize("count", [12, pytest.param(100, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("size", [SMALL, LARGE])
 async def test_the_screen_is_the_same_as_one_that_draws_nothing_ahead(
     size, count, session, monkeypatch, as_text_of
 ) -> None:
