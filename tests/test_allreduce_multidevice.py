@@ -4,7 +4,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 from ccl_machines import all_reduce, config
-from pace import first_fast
 
 from kernbench.common.dtypes import itemsize
 from kernbench.errors import KernelError
@@ -71,7 +70,7 @@ def test_every_other_cube_mesh_reduces(check, algorithm, mesh):
 
 
 @BOTH
-@pytest.mark.parametrize("dtype", first_fast(DTYPES))
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n_elem", [1, 7, 2049, 9999])
 @pytest.mark.slow
 def test_sizes_need_not_divide_slots_or_chunks(check, algorithm, dtype, n_elem):
@@ -86,12 +85,12 @@ def test_max_and_min_reduce_like_sum(check, algorithm, op):
 
 
 @BOTH
-@pytest.mark.parametrize("dtype", first_fast(DTYPES))
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("topology", "sips"),
     [
         *FEW_TOPOLOGIES,
-        *(pytest.param(*where, marks=pytest.mark.slow) for where in MORE_TOPOLOGIES),
+        *MORE_TOPOLOGIES,
     ],
 )
 @pytest.mark.slow

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from pace import first_fast
 
 from kernbench.cli import main
 from kernbench.console import shown_share
@@ -144,16 +143,14 @@ def test_pages_have_one_head(monkeypatch):
 
 @pytest.mark.parametrize(
     "args",
-    first_fast(
-        [
-            ["trace", "ops", MATMUL],
-            ["trace", "ops", MATMUL, "--json"],
-            ["trace", "info", MATMUL],
-            ["trace", "hazards", RACE],
-            ["trace", "--help"],
-            ["list"],
-        ]
-    ),
+    [
+        ["trace", "ops", MATMUL],
+        ["trace", "ops", MATMUL, "--json"],
+        ["trace", "info", MATMUL],
+        ["trace", "hazards", RACE],
+        ["trace", "--help"],
+        ["list"],
+    ],
 )
 @pytest.mark.slow
 def test_a_closed_pipe_ends_it_quietly(args):

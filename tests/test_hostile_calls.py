@@ -83,7 +83,7 @@ FORKS = {
 }
 
 
-@pytest.mark.parametrize("what", first_fast(FORKS))
+@pytest.mark.parametrize("what", FORKS)
 @pytest.mark.slow
 def test_a_process_that_forks_is_one_run(tmp_path, what):
     bench = tmp_path / "forking.py"

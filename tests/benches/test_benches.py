@@ -67,7 +67,7 @@ def test_the_data_are_right_on_small_machines(report, machines, name, pes):
     assert found.rows
 
 
-@pytest.mark.parametrize("name", first_fast(ON_PES))
+@pytest.mark.parametrize("name", ON_PES)
 @pytest.mark.slow
 def test_the_data_are_right_on_all_pes_of_the_shipped_machine(report, shipped, name):
     found = report(name, shipped, **WIDE[name])
@@ -83,7 +83,7 @@ def test_the_data_are_right_on_the_shipped_machine_by_default(report, shipped, n
     assert found.rows
 
 
-@pytest.mark.parametrize("pes", first_fast([3, 1, 16, 8, 136]))
+@pytest.mark.parametrize("pes", [3, 1, 16, 8, 136])
 @pytest.mark.parametrize("name", ON_PES)
 @pytest.mark.slow
 def test_the_data_are_right_on_any_number_of_pes(report, shipped, name, pes):

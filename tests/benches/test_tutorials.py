@@ -6,7 +6,6 @@ import inspect
 from types import FunctionType
 
 import pytest
-from pace import first_fast
 
 from kernbench.benches import TUTORIALS
 from kernbench.errors import KernbenchError
@@ -82,7 +81,7 @@ def test_it_is_right_and_nothing_in_it_is_left_to_chance(tmp_path, name, params)
     assert (found.rows, found.note) == ((), "")
 
 
-@pytest.mark.parametrize("name", first_fast(TUTORIALS, fast=2))
+@pytest.mark.parametrize("name", TUTORIALS)
 @pytest.mark.slow
 def test_it_is_right_by_default(name):
     assert run_bench(name, verify=True).report.ok

@@ -58,7 +58,7 @@ def test_simulated_time_is_within_a_tenth_of_the_formula(
     [
         (512, "intercube_allreduce"),
         (16384, "ring_chunked_allreduce"),
-        pytest.param(65536, "ring_chunked_allreduce", marks=pytest.mark.slow),
+        (65536, "ring_chunked_allreduce"),
     ],
 )
 def test_the_five_phases_win_for_small_tensors_and_chunks_for_large_ones(

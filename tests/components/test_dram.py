@@ -9,7 +9,6 @@ from dataclasses import replace
 import dram_cycles
 import numpy as np
 import pytest
-from pace import first_fast
 
 from kernbench.common.rows import Rows
 from kernbench.errors import KernbenchError, TopologyError
@@ -144,7 +143,7 @@ def test_the_oracle_itself_is_within_5_points_of_dramsim3(name):
     )
 
 
-@pytest.mark.parametrize("name", first_fast(PATTERNS, fast=20))
+@pytest.mark.parametrize("name", PATTERNS)
 @pytest.mark.slow
 def test_the_closed_form_is_a_controller_clock_by_clock_within_10_points(name):
     requests = PATTERNS[name]

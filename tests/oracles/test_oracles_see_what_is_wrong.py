@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import random_kernels
 from check import CHECKS, Case
-from pace import first_fast
 
 from kernbench.errors import KernbenchError
 from kernbench.runtime_api import run_bench
@@ -65,7 +64,7 @@ def stored_twice(text):
 
 @pytest.mark.parametrize(
     "check",
-    first_fast([check for check in CHECKS if check.__name__ not in ALIKE], fast=5),
+    [check for check in CHECKS if check.__name__ not in ALIKE],
     ids=lambda check: check.__name__,
 )
 @pytest.mark.slow

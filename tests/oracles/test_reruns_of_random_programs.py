@@ -8,7 +8,7 @@ import random
 import plain_frames
 import pytest
 import random_kernels
-from pace import first_fast, some_in_ci
+from pace import some_in_ci
 
 from kernbench.errors import KernbenchError
 from kernbench.runtime_api import Change, rerun, run_bench
@@ -72,7 +72,7 @@ def check(seed, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", first_fast(FEW))
+@pytest.mark.parametrize("seed", FEW)
 def test_a_random_program_is_run_again(seed, tmp_path):
     check(seed, tmp_path)
 

@@ -8,7 +8,6 @@ from itertools import pairwise, product
 
 import networkx as nx
 import pytest
-from pace import first_fast
 
 from kernbench.errors import RoutingError
 from kernbench.policy.routing.router import (
@@ -207,7 +206,7 @@ EXCLUDED = {
 }
 
 
-@pytest.mark.parametrize("policy", first_fast(EXCLUDED))
+@pytest.mark.parametrize("policy", EXCLUDED)
 @pytest.mark.slow
 def test_lengths_on_the_shipped_graph_are_those_of_networkx(graph, router, policy):
     references = [nx.DiGraph(), nx.DiGraph()]

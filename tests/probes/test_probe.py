@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
-from pace import first_fast
 
 from kernbench.cli import main
 from kernbench.components.builtin.hbm_ctrl import HbmCtrl
@@ -215,7 +214,7 @@ def name_of(spec):
     )
 
 
-@pytest.mark.parametrize("spec", first_fast(MACHINES, fast=2), ids=name_of)
+@pytest.mark.parametrize("spec", MACHINES, ids=name_of)
 @pytest.mark.slow
 def test_formula_and_simulation_agree_on_other_machines(layout_cache, spec):
     report = probe(build_topology(spec, layout_cache))

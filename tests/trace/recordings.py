@@ -30,6 +30,9 @@ TCM = Region("tcm", 1 << 41, (2, 4), "f16", 16)
 WIDE = Region("hbm", 8192, (4, 8), "bf16", 64)
 PATH = (f"{PE}dma", "sip0.cube0.r0c0", "sip0.cube0.hbm_ctrl.pe0")
 
+LOGS = ("op_columns", "transfers", "waits", "commands", "alloc_columns")
+"""The logs of a trace that have a row for each thing that was recorded."""
+
 
 class Store:
     """A memory that reads as zeros, but for addresses of nothing."""

@@ -15,6 +15,7 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
+from recordings import LOGS
 
 import kernbench.runtime_api  # noqa: F401  # once, not in every run
 from kernbench.cli import main
@@ -34,7 +35,6 @@ RUN = [
     "--spec=system.sips.count=1",
 ]
 LISTS = {"op_columns": ["dep"], "transfers": ["start"]}
-LOGS = ("op_columns", "transfers", "waits", "commands", "alloc_columns")
 
 
 def run(path):

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from files import Disk, opened
-from recordings import record_all, record_ops, shard, touch
+from recordings import LOGS, record_all, record_ops, shard, touch
 
 from kernbench.common.dtypes import Tolerance
 from kernbench.topology import load_topology
@@ -24,7 +24,6 @@ from kernbench.trace.encoder import RowEncoder
 from kernbench.trace.tail import EVERY_S
 
 FEW = 12 + 1  # ops of a recording, too few for a frame
-LOGS = ("op_columns", "transfers", "waits", "commands", "alloc_columns")
 LOST_S = 1.3  # a second is promised; the rest is for machines with other work
 
 

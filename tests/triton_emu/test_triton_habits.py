@@ -1,7 +1,6 @@
 """What a user of Triton writes and `tl` has not: each mistake, and what it is told."""
 
 import pytest
-from pace import first_fast
 
 from kernbench.common.from_triton import WORDS
 from kernbench.errors import KernbenchError
@@ -168,7 +167,7 @@ def said_of(folder, **parts):
     return str(error.value)
 
 
-@pytest.mark.parametrize("line", first_fast(IN_KERNEL, fast=10))
+@pytest.mark.parametrize("line", IN_KERNEL)
 @pytest.mark.slow
 def test_a_habit_in_a_kernel_is_told_what_to_write(tmp_path, line):
     said = said_of(tmp_path, body=line)

@@ -230,7 +230,7 @@ def unknown(bench: DeskBench) -> list[Query]:
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("trace", first_fast(TRACES))
+@pytest.mark.parametrize("trace", TRACES)
 @pytest.mark.slow
 def test_three_rounds_of_questions_are_enough(trace, size, seed, desk_bench) -> None:
     bench = desk_bench(trace, size=size, runner=PromptRunner)

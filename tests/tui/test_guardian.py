@@ -18,7 +18,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from pace import first_fast
 from terminals import LIMIT_S, PROGRAM, ROOT, Terminal, opened, program_of
 
 READY = "op 0/"  # of the status line: the trace is loaded
@@ -61,9 +60,7 @@ def last_line(terminal: Terminal) -> str:
 # -- ends --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "number", first_fast([signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
-)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
 @pytest.mark.slow
 def test_what_kills_the_debugger_leaves_the_terminal_as_found(
     number: signal.Signals, trace_path: Path, tmp_path: Path

@@ -11,7 +11,6 @@ from pathlib import Path
 from threading import Semaphore, Thread
 
 import pytest
-from pace import first_fast
 from pilots import fast_keys, still
 from terminals import PROGRAM, opened, program_of
 from textual import events
@@ -31,7 +30,7 @@ READY = "op 0/"  # of the status line: the trace is loaded
 
 @pytest.mark.parametrize(
     "number",
-    first_fast([signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT]),
+    [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT],
 )
 @pytest.mark.slow
 def test_a_signal_restores_the_terminal(
@@ -60,14 +59,9 @@ ALONE = [sys.executable, "-c", "from tui.__main__ import main; main()"]
 @pytest.mark.parametrize(
     ("program", "ignore"),
     [
-        pytest.param(PROGRAM, None, id="hangup", marks=pytest.mark.slow),
+        pytest.param(PROGRAM, None, id="hangup"),
         pytest.param(PROGRAM, signal.SIGHUP, id="as under nohup"),
-        pytest.param(
-            ALONE,
-            signal.SIGHUP,
-            id="with nobody who waits for it",
-            marks=pytest.mark.slow,
-        ),
+        pytest.param(ALONE, signal.SIGHUP, id="with nobody who waits for it"),
     ],
 )
 @pytest.mark.slow
@@ -121,7 +115,7 @@ CRASHES = {
 }
 
 
-@pytest.mark.parametrize("where", first_fast(CRASHES))
+@pytest.mark.parametrize("where", CRASHES)
 @pytest.mark.slow
 def test_a_crash_restores_the_terminal_and_is_reported(
     where: str, trace_path: Path, tmp_path: Path
@@ -162,7 +156,7 @@ async def test_the_last_50_actions_and_command_lines_are_remembered(drive) -> No
 OVER = {"the panes": "", "a command line": ":", "a page": "?", "the palette": "\x10"}
 
 
-@pytest.mark.parametrize("over", first_fast(OVER))
+@pytest.mark.parametrize("over", OVER)
 @pytest.mark.slow
 def test_ctrl_z_suspends_whatever_is_open(
     over: str, trace_path: Path, tmp_path: Path
@@ -186,7 +180,7 @@ def test_ctrl_z_suspends_the_picker(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", first_fast(["key", "signal"]))
+@pytest.mark.parametrize("how", ["key", "signal"])
 def test_it_goes_on_after_it_was_suspended(
     how: str, trace_path: Path, tmp_path: Path
 ) -> None:

@@ -14,7 +14,6 @@ import pytest
 from desks import held
 from fake_reruns import COPIES, WAITS, failing, noting
 from hostile import harm_in
-from pace import first_fast
 from pilots import answered, ask, pane_of, piloted, run, settled, still, until
 from platformdirs import user_state_path
 from terminals import opened, program_of
@@ -291,7 +290,7 @@ async def test_whatif_shows_a_prediction_that_a_key_proves(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
-    first_fast(["prove a=1 b=2", "whatif a=1 b=2 prove", "whatif --prove a=1 b=2"]),
+    ["prove a=1 b=2", "whatif a=1 b=2 prove", "whatif --prove a=1 b=2"],
 )
 async def test_a_typed_change_is_predicted_and_proved(
     line, drive, play, made_up

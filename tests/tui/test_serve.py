@@ -16,7 +16,6 @@ import aiohttp
 import pyte
 import pytest
 from browsers import CHROMIUM, LIMIT_S, opened_page, pixels_of
-from pace import first_fast
 from terminals import PROGRAM, ROOT
 
 from tui.themes import THEMES
@@ -173,9 +172,7 @@ async def test_a_debugger_that_is_killed_says_so_in_its_page(
         assert client.text.startswith("The debugger has ended.")
 
 
-@pytest.mark.parametrize(
-    "message", first_fast(['["stdin", 7]', "[", "{}", '["resize", {}]'])
-)
+@pytest.mark.parametrize("message", ['["stdin", 7]', "[", "{}", '["resize", {}]'])
 @pytest.mark.slow
 async def test_a_message_that_is_none_closes_the_page(
     message: str, trace_path: Path, tmp_path: Path
@@ -188,9 +185,7 @@ async def test_a_message_that_is_none_closes_the_page(
         assert server.process.returncode is None
 
 
-@pytest.mark.parametrize(
-    "ending", first_fast([signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-)
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.slow
 async def test_with_the_server_its_debuggers_end(
     ending: signal.Signals, trace_path: Path, tmp_path: Path
@@ -332,7 +327,7 @@ def test_a_port_in_use_is_an_error_of_one_line(trace_path: Path) -> None:
     assert line.startswith(f"error: --serve {port}: it is in use; name another")
 
 
-@pytest.mark.parametrize("port", first_fast(["abc", "65536", "8000.5"]))
+@pytest.mark.parametrize("port", ["abc", "65536", "8000.5"])
 @pytest.mark.slow
 def test_a_port_that_is_no_number_is_an_error(port: str, trace_path: Path) -> None:
     code, line = failed(trace_path, f"--serve={port}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from pace import first_fast, some_in_ci
+from pace import some_in_ci
 from rich.terminal_theme import TerminalTheme
 from terminals import Terminal, opened
 
@@ -92,7 +92,7 @@ def test_keys_that_come_in_one_go_are_typed_into_the_line_they_open(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sequence", first_fast(["\x1b[1;2R", "\x1b[13;2~"]))
+@pytest.mark.parametrize("sequence", ["\x1b[1;2R", "\x1b[13;2~"])
 def test_shift_f3_as_terminals_send_it(
     sequence: str, trace_path: Path, tmp_path: Path
 ) -> None:

@@ -20,8 +20,6 @@ from kernbench.validation.machines import one_sip
 from kernbench.validation.mesh import loaded_latency, lone_latencies
 from kernbench.validation.table import EXACT, Bound, Row, Table
 
-SLOW = {"load", "queue", "bounds", "laws", "matmul"}
-
 
 @pytest.fixture(scope="module")
 def table_of():
@@ -36,21 +34,12 @@ def table_of():
     return make
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
-        for name in TABLES
-    ]
-)
-def name(request):
-    return request.param
-
-
 # -- every table -----------------------------------------------------------------------
 
 
 # One test, as some tables take a minute and each worker would make them.
 @pytest.mark.slow
+@pytest.mark.parametrize("name", TABLES)
 def test_a_table_is_as_near_to_its_reference_as_it_says_and_on_the_page(table_of, name):
     assert [row for row in table_of(name).rows if not row.ok] == []
     _, _, section = docs.page("machine").partition("\n## Validation\n")

@@ -212,9 +212,7 @@ def test_a_watch_on_a_scratch_name_stops_in_its_life_alone(two_launches):
     assert stop.at.tolist() == [5, 6]
 
 
-@pytest.mark.parametrize(
-    ("ops", "places"), [(8, 32), pytest.param(20, 64, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("ops", "places"), [(8, 32), (20, 64)])
 @pytest.mark.slow
 def test_holders_of_many_addresses_are_those_of_each(ops, places, tmp_path):
     """Scratch memory is used again: the youngest allocation by an op has an address."""

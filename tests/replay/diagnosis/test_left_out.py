@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from pace import first_fast
 
 from kernbench.cli import main
 
@@ -113,7 +112,7 @@ def odd_lines(tmp_path, monkeypatch):
     return odd_lines
 
 
-@pytest.mark.parametrize("kernel", first_fast(RIGHT.values()), ids=RIGHT)
+@pytest.mark.parametrize("kernel", RIGHT.values(), ids=RIGHT)
 @pytest.mark.slow
 def test_that_nothing_is_loaded_ahead_at_the_end_of_a_loop_is_not_odd(
     odd_lines, kernel
@@ -121,7 +120,7 @@ def test_that_nothing_is_loaded_ahead_at_the_end_of_a_loop_is_not_odd(
     assert odd_lines(kernel) == []
 
 
-@pytest.mark.parametrize("kernel", first_fast(WRONG.values()), ids=WRONG)
+@pytest.mark.parametrize("kernel", WRONG.values(), ids=WRONG)
 @pytest.mark.slow
 def test_what_is_left_out_in_the_middle_of_a_loop_is_odd(odd_lines, kernel):
     (odd,) = odd_lines(kernel)

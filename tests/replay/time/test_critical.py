@@ -169,7 +169,7 @@ def test_nothing_on_the_path_of_a_bench_is_unexplained(benches, name):
     assert "unexplained" not in benches(name).critical_path().totals
 
 
-@pytest.mark.parametrize("name", first_fast(BENCHES, fast=3))
+@pytest.mark.parametrize("name", BENCHES)
 @pytest.mark.slow
 def test_an_op_on_the_path_is_served_or_waits_while_it_is_its_turn(benches, name):
     session = benches(name)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from pace import first_fast
 from real_runs import end_of_launches
 
 from kernbench.common.progress import no_progress
@@ -21,7 +20,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("bench", first_fast(PROGRAMS))
+@pytest.mark.parametrize("bench", PROGRAMS)
 @pytest.mark.slow
 def test_an_op_can_be_held_back_for_its_slack_and_no_longer(bench, tmp_path):
     path = tmp_path / "recorded.msgpack"
