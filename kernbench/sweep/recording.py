@@ -52,7 +52,21 @@ def _is_same(now: Any, before: Any) -> bool:
 
 def is_whole(path: Path) -> bool:
     """Whether a trace is there, and was written to its end."""
+    return _end_of(path) is not None
+
+
+def has_ended_well(path: Path) -> bool:
+    """Whether a trace is there, of a run that no error has ended.
+
+    An earlier sweep leaves the trace of a run that failed, too.
+    """
+    end = _end_of(path)
+    return end is not None and end.get("error") is None
+
+
+def _end_of(path: Path) -> dict[str, Any] | None:
+    """What a trace says of its run's end; None if it is not there, or not whole."""
     try:
-        return bool(Trace.open(path).complete)
+        return Trace.open(path).end
     except (OSError, TraceFormatError):
-        return False
+        return None

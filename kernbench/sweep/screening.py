@@ -15,10 +15,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeAlias
 
-from kernbench.errors import KernbenchError, TraceFormatError, UsageError
+from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay.whatif import WhatIfIndex
 from kernbench.replay.whatif.fields import parse_change
 from kernbench.sweep.point import simulated
+from kernbench.sweep.recording import has_ended_well
 from kernbench.sweep.show import as_yaml, trace_path
 from kernbench.sweep.space import Point, Space
 from kernbench.sweep.store import Row, replace_file
@@ -133,7 +134,7 @@ class Screening:
             )
             path = trace_path(self._folder, base_key)
             try:
-                if not _has_ended_well(path):
+                if not has_ended_well(path):
                     simulated(self._space.bench, self._space.options, base, path)
             except KernbenchError:
                 continue
@@ -149,18 +150,6 @@ class Screening:
                 continue
             self.found.append(Predicted(key, point, answer.predicted_ns, answer.sure))
             self._note(f"{len(self.found):,} of {self._asked:,} points predicted")
-
-
-def _has_ended_well(path: Path) -> bool:
-    """Whether a trace is there, of a run that no error has ended.
-
-    An earlier sweep leaves the trace of a run that failed, too.
-    """
-    try:
-        end = Trace.open(path).end
-    except (OSError, TraceFormatError):
-        return False
-    return end is not None and end.get("error") is None
 
 
 def _alike(point: Point) -> str:

@@ -181,6 +181,11 @@ class _Known(NamedTuple):
     doubt: str
     has_no_end: bool
 
+    @property
+    def why_unsure(self) -> str:
+        """Why any times but the recorded ones are unsure; "" if nothing says so."""
+        return _CREDITS if self.has_credits else self.doubt
+
 
 class _Scenario(NamedTuple):
     """One thing that is faster: the machine, its weights by class, and the line."""
@@ -414,10 +419,9 @@ class WhatIfIndex:
         times[place[is_other], 0] = came[is_other]
         if np.array_equal(times[place, 0], known.graph.times):
             return times, ""
-        if known.has_credits:
-            return times, _CREDITS
-        if known.doubt:
-            return times, known.doubt
+        why = known.why_unsure
+        if why:
+            return times, why
         held_ns = known.holds.held(times[:, 0], machine)
         if held_ns > LEAST_SHARE * self._mean_span(known, times[:, 0]):
             return times, _HELD
@@ -594,10 +598,8 @@ class WhatIfIndex:
                 return _OTHER_ROWS.format(share=off)
         if np.array_equal(by_node, known.graph.times):
             return ""
-        if known.has_credits:
-            return _CREDITS
-        if known.doubt:
-            return known.doubt
+        if known.why_unsure:
+            return known.why_unsure
         span = self._mean_span(known, times)
         turns = weight[known.graph.weight[overtaken]]
         if turns.max(initial=0.0) > LEAST_SHARE * span:
