@@ -18,7 +18,13 @@ import numpy as np
 from kernbench.common.arrays import Array, Bools, Floats, Ints
 from kernbench.common.exact_time import SAME_NS
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
-from kernbench.common.progress import Progress, computed_beside, stage
+from kernbench.common.progress import (
+    Progress,
+    begun_beside,
+    computed_beside,
+    no_progress,
+    stage,
+)
 from kernbench.replay.program_order import (
     HELD,
     ProgramOrder,
@@ -184,6 +190,8 @@ class _Builder:
     def graph(self, progress: Progress) -> Graph:
         """All of it."""
         trace = self._trace
+        # Moves depend on nothing that is found here: a second core looks for them.
+        moving = begun_beside(partial(moves_of, trace, self._machine.ways, no_progress))
         services = services_of(trace, self._table, stage(progress, 0.0, 0.2))
         steps = (
             self._calls,
@@ -197,7 +205,7 @@ class _Builder:
         )
         for number, step in enumerate(steps):
             computed_beside(step, progress, 0.2 + 0.3 * number / len(steps))
-        moves = moves_of(trace, self._machine.ways, stage(progress, 0.5, 0.6))
+        moves = computed_beside(moving.result, progress, 0.5)
         of_moves = MoveEdges(self._found)
         moves = computed_beside(partial(of_moves.add, moves), progress, 0.6)
         finish = partial(self._sorted, moves, of_moves.nodes_of)
@@ -227,9 +235,9 @@ class _Builder:
             kept = rank[cause] < rank[effect]
             if not is_certain:
                 kept &= gap > -SAME_NS
-            causes.append(cause[kept].astype(np.int32))
-            effects.append(effect[kept].astype(np.int32))
-            classes.append(number[kept].astype(np.int32))
+            causes.append(cause[kept])
+            effects.append(effect[kept])
+            classes.append(number[kept])
             gaps.append(gap[kept])
             kinds.append(np.full(len(gaps[-1]), kind, np.int8))
         self._found.edges.clear()

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from kernbench.common.arrays import Floats, Ints
+from kernbench.common.arrays import Bools, Floats, Ints
 
 Ramp: TypeAlias = tuple[Ints, Floats, Floats, Floats]
 """Columns: servers, from when and until when (ns) each gave something, and how much."""
@@ -31,25 +31,42 @@ class Ramps:
         # sorted column holds the events of all.
         self._low = float(since.min(initial=0.0))
         self._span = float(until.max(initial=0.0)) - self._low + 2.0
-        long = np.maximum(until - since, 1e-3)
-        since = until - long
-        rate = amount / long
-        at = np.concatenate([self._place(server, since), self._place(server, until)])
+        long = until - since
+        np.maximum(long, 1e-3, out=long)
+        rates = np.empty(2 * len(server))
+        np.divide(amount, long, out=rates[: len(server)])
+        np.negative(rates[: len(server)], out=rates[len(server) :])
+        at = np.empty(2 * len(server))
+        self._place(server, until - long, at[: len(server)])
+        self._place(server, until, at[len(server) :])
         order = np.argsort(at, kind="stable")
         self._at = at[order]
-        level = np.cumsum(np.concatenate([rate, -rate])[order])
-        steps = np.diff(self._at, append=self._at[-1:])
-        self._level = np.maximum(level, 0.0)
-        self._steps = steps
-        self._done = np.append(0.0, np.cumsum(self._level * steps)[:-1])
+        level = rates[order]
+        np.cumsum(level, out=level)
+        np.maximum(level, 0.0, out=level)
+        self._level = level
+        self._steps = np.diff(self._at, append=self._at[-1:])
+        self._done = self._sums(level)
 
     @classmethod
     def joined(cls, *some: Ramp) -> Ramps:
         """All of some columns."""
         return cls(*(np.concatenate(column) for column in zip(*some, strict=True)))
 
-    def _place(self, server: Ints, times: Floats) -> Floats:
-        return np.asarray(server * self._span + (times - self._low))
+    def _place(
+        self, server: Ints, times: Floats, found: Floats | None = None
+    ) -> Floats:
+        """Where times of servers are in the one column, in ``found`` if it is given."""
+        places = np.subtract(times, self._low, out=found)
+        places += server * self._span
+        return np.asarray(places)
+
+    def _sums(self, level: Floats | Bools) -> Floats:
+        """By event what was given until then if between two the ``level`` was so."""
+        sums = np.empty(len(self._at))
+        np.multiply(level[:-1], self._steps[:-1], out=sums[1:])
+        sums[:1] = 0.0
+        return np.cumsum(sums, out=sums)
 
     def given(self, server: Ints, since: Floats, until: Floats) -> Floats:
         """How much each server gave between two times."""
@@ -61,9 +78,7 @@ class Ramps:
         """For how long each server gave anything between two times, ns."""
         if not len(self._at):
             return np.zeros(len(server))
-        is_busy = self._level > 1e-9
-        done = np.append(0.0, np.cumsum(is_busy * self._steps)[:-1])
-        return self._between(done, server, since, until)
+        return self._between(self._sums(self._level > 1e-9), server, since, until)
 
     def _between(
         self, done: Floats, server: Ints, since: Floats, until: Floats
