@@ -119,9 +119,13 @@ def program(side: Index, progress: Progress = no_progress) -> Program:
 
 def digest(array: Array, progress: Progress = no_progress) -> bytes:
     """A hash of an array's bytes."""
+
+    def hashed() -> bytes:
+        return blake2b(array.tobytes()).digest()
+
     if array.nbytes > _LARGE_BYTES:
-        return computed_beside(lambda: digest(array), progress, 0.5)
-    return blake2b(array.tobytes()).digest()
+        return computed_beside(hashed, progress, 0.5)
+    return hashed()
 
 
 def _hash(value: Any) -> np.uint64:

@@ -94,6 +94,14 @@ def test_a_trace_is_the_same_as_itself(matmul):
     assert all(row.a == row.b for row in (*found.totals, *found.kernel_lines))
 
 
+def test_tensors_of_more_than_a_mib_are_compared(matmul):
+    large = {"m": 1024, "k": 1024, "n": 16}  # a has 2 MiB
+    trace = matmul(large)
+    assert compare(trace, trace).same
+    other = compare(trace, matmul(large, seed=1))
+    assert "data" in differing(other)
+
+
 def test_an_op_that_takes_longer_is_named_with_both_times(logged):
     before = logged(
         (load(0, 0), 0, 10), (double(0, 64), 10, 20), (load(0, 128), 20, 30)
