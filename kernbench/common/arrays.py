@@ -6,6 +6,7 @@ used.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,6 +16,12 @@ Array: TypeAlias = npt.NDArray[Any]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
+
+_MOST_KEYS = 1 << 62
+"""Numbers up to which one of 64 bits stands for a row of several."""
+
+_FEW_KEYS = 1 << 16
+"""Values that a table has room for, however few rows there are."""
 
 
 def as_f64(values: Array, copy: bool = True) -> Floats:
@@ -37,6 +44,47 @@ def distinct(values: Ints) -> Ints:
         return values
     ascending = np.sort(values)
     return ascending[runs_begin(ascending)]
+
+
+def distinct_rows(columns: Sequence[Ints]) -> tuple[Array, Ints]:
+    """Every combination of values that rows of some columns have, as a table, and by
+    row its place there. They ascend by the first column, then by the next.
+
+    As ``np.unique`` with an axis, which compares rows byte by byte: that takes ten
+    times as long.
+    """
+    key = np.zeros(len(columns[0]), np.int64)
+    size = 1
+    for column in columns:
+        least = int(column.min(initial=0))
+        span = int(column.max(initial=0)) - least + 1
+        if size * span > _MOST_KEYS:
+            key, size = _numbered(key)
+        if size * span > _MOST_KEYS:
+            column, span = _numbered(column)
+            least = 0
+        key = key * span + (column - least)
+        size *= span
+    key, size = _numbered(key)
+    first = np.empty(size, np.int64)
+    first[key[::-1]] = np.arange(len(key))[::-1]
+    return np.stack([column[first] for column in columns], 1), key
+
+
+def _numbered(key: Ints) -> tuple[Ints, int]:
+    """By row the number of its value among all that there are, and how many these are.
+
+    Values are counted in a table if they span no more than there are rows, or some.
+    """
+    least = int(key.min(initial=0))
+    span = int(key.max(initial=0)) - least + 1
+    if span > max(_FEW_KEYS, len(key)):
+        values, which = np.unique(key, return_inverse=True)
+        return which, len(values)
+    there = np.zeros(span, np.bool_)
+    there[key - least] = True
+    number = np.cumsum(there) - 1
+    return number[key - least], int(there.sum())
 
 
 def runs_begin(values: Array) -> Bools:

@@ -14,7 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Floats, Ints, places_in_runs
+from kernbench.common.arrays import (
+    Array,
+    Floats,
+    Ints,
+    distinct_rows,
+    places_in_runs,
+)
 from kernbench.common.progress import Progress, computed_beside, no_progress, stage
 from kernbench.trace.hops import integers
 from kernbench.trace.params import ParamBlock
@@ -111,10 +117,9 @@ def _pieces(block: ParamBlock, most: int) -> list[_Pieces]:
     found = []
     op = block.rows.astype(np.int64)
     for axes in _axes(integers(block)):
-        table = np.stack([axis.astype(np.int64) for axis in axes], 1)
-        forms, which = np.unique(table, axis=0, return_inverse=True)
+        forms, which = distinct_rows([axis.astype(np.int64) for axis in axes])
         cuts = [_cut(tuple(counts), size, most) for *counts, size in forms.tolist()]
-        columns = np.array(cuts, np.float64)[which.reshape(-1)]
+        columns = np.array(cuts, np.float64)[which]
         several = columns[:, 1] > 1
         found.append(_Pieces(op[several], *columns[several].T))
     return found

@@ -104,15 +104,20 @@ def hop_columns(trace: Trace) -> Hops:
     hops_before = np.cumsum(hop_counts) - hop_counts
     hop = np.arange(len(transfer)) - hops_before[transfer]
     at = path_firsts[path][transfer] + hop
-    src = nodes[at]
-    dst = nodes[at + 1]
     start = pointers[:-1][transfer] + hop
     # Of several bursts the starts of the last follow those of the first.
     last_offset = np.where(start_counts == 2 * hop_counts, hop_counts, 0)
     last = start + last_offset[transfer]
-    edge = edges_between(trace, src, dst)
+    # Many transfers take one path: its links are looked up once.
+    edges = edges_between(trace, nodes[:-1], nodes[1:])
     return Hops(
-        transfer, hop, src, dst, edge, transfers.start[start], transfers.start[last]
+        transfer=transfer,
+        hop=hop,
+        src=nodes[at],
+        dst=nodes[at + 1],
+        edge=edges[at],
+        start=transfers.start[start],
+        last=transfers.start[last],
     )
 
 
@@ -203,11 +208,13 @@ class Levels:
     ) -> None:
         self._span = float(ends.max(initial=0.0)) + 2.0
         times = np.concatenate([begins, ends])
-        at = np.concatenate([group, group]) * self._span + times
+        at = np.tile(group * self._span, 2)
+        at += times
         order = np.argsort(at)
         self._at = at[order]
         times = times[order]
-        self.level = np.cumsum(np.concatenate([rates, -rates])[order])
+        self.level = np.concatenate([rates, -rates])[order]
+        np.cumsum(self.level, out=self.level)
         self._ns = np.diff(times, append=times[-1:])
 
     def _places(self, groups: Array, times: Any) -> Floats:

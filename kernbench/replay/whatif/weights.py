@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Floats, Ints
+from kernbench.common.arrays import Array, Floats, Ints, distinct_rows
 from kernbench.common.dtypes import DTYPES
 from kernbench.common.exact_time import exact_ns, exact_times
 from kernbench.replay.whatif.launch_ways import LAUNCH_BYTES
@@ -26,9 +26,6 @@ RATES = sorted({row.rate for row in DTYPES.values()})
 """The fields of ``pe.gemm.rate`` and ``pe.math.rate``; classes have places in it."""
 
 DATAFLOWS = ("ws", "os", "is")
-
-_MOST_KEYS = 1 << 62
-_FEW_KEYS = 1 << 16
 
 Formula: TypeAlias = Callable[..., Floats]
 """What a kind of step takes, from the machine and a column for each of its numbers."""
@@ -373,7 +370,7 @@ class Weights:
         """The class of each row of numbers; of a kind without numbers one class."""
         if not columns:
             return self._added(formula, np.empty((1, 0), np.int64))
-        table, which = _distinct([np.asarray(c, np.int64) for c in columns])
+        table, which = distinct_rows([np.asarray(c, np.int64) for c in columns])
         return np.asarray(self._added(formula, table)[which])
 
     def without_result(self) -> Ints:
@@ -418,39 +415,3 @@ class Weights:
                 for formula, some in numbers.items()
             }
         return self._gathered
-
-
-def _distinct(columns: list[Ints]) -> tuple[Array, Ints]:
-    """Every combination of values that there is, and by row its place among them."""
-    key = np.zeros(len(columns[0]), np.int64)
-    size = 1
-    for column in columns:
-        least = int(column.min(initial=0))
-        span = int(column.max(initial=0)) - least + 1
-        if size * span > _MOST_KEYS:
-            key, size = _numbered(key)
-        if size * span > _MOST_KEYS:
-            column, span = _numbered(column)
-            least = 0
-        key = key * span + (column - least)
-        size *= span
-    key, size = _numbered(key)
-    first = np.empty(size, np.int64)
-    first[key[::-1]] = np.arange(len(key))[::-1]
-    return np.stack([column[first] for column in columns], 1), key
-
-
-def _numbered(key: Ints) -> tuple[Ints, int]:
-    """By row the number of its value among all that there are, and how many these are.
-
-    Values are counted in a table if they span no more than there are rows, or some.
-    """
-    least = int(key.min(initial=0))
-    span = int(key.max(initial=0)) - least + 1
-    if span > max(_FEW_KEYS, len(key)):
-        values, which = np.unique(key, return_inverse=True)
-        return which, len(values)
-    there = np.zeros(span, np.bool_)
-    there[key - least] = True
-    number = np.cumsum(there) - 1
-    return number[key - least], int(there.sum())
