@@ -53,8 +53,10 @@ def mixed(key: Array | np.uint64, column: Array) -> Array:
 
     Of two pairs the hashes differ if the first numbers are hashes: of 64 random bits.
     """
-    hashes = (key ^ column.astype(np.uint64)) * _KNUTH
-    return np.asarray(hashes ^ hashes >> _SHIFT)
+    hashes = np.asarray(key ^ column.astype(np.uint64, copy=False))
+    hashes *= _KNUTH
+    hashes ^= hashes >> _SHIFT
+    return hashes
 
 
 def aligned(

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Bools, Ints, distinct
+from kernbench.common.arrays import Array, Bools, Ints, distinct, distinct_rows
 from kernbench.common.progress import Progress, computed_beside, no_progress, stage
 from kernbench.common.room import make_room
 from kernbench.errors import TraceFormatError
@@ -25,7 +25,7 @@ from kernbench.replay.index import Index
 from kernbench.replay.text import param_text
 from kernbench.trace import Trace
 from kernbench.trace.groups import ranges
-from kernbench.trace.hops import rows_of_calls, tile_columns
+from kernbench.trace.hops import rows_of_calls, tile_numbers
 from kernbench.trace.params import ParamBlock
 
 _NO_PARAMS = ("snapshot", "input_snapshots", "handle_id", "out_addr")
@@ -96,8 +96,10 @@ def program(side: Index, progress: Progress = no_progress) -> Program:
 
     def ordered() -> Program:
         calls = side.ops.calls(trace.position)
-        streams, levels = _identities(trace, calls, params + relative)
-        rows = _in_program_order(trace, streams, addresses)
+        names = hashes_of(trace.op_columns.name[:], trace.strings.__getitem__)
+        what = _What(names, tile_numbers(trace))
+        streams, levels = _identities(trace, calls, what, params + relative)
+        rows = _in_program_order(trace, streams, what, addresses)
         return Program(
             rows=rows,
             streams=streams[rows],
@@ -144,13 +146,13 @@ def hashes_of(
     column: Array, what: Callable[[int], Any], progress: Progress = no_progress
 ) -> Array:
     """By row a hash of what the number in the column stands for."""
-    used = distinct(column)
+    used, place = distinct_rows([column.astype(np.int64)])
     hashes = np.empty(len(used), np.uint64)
-    for count, number in enumerate(used.tolist()):
+    for count, (number,) in enumerate(used.tolist()):
         if count % _EVERY == 0:
             progress(count / len(used))
         hashes[count] = _hash(what(number))
-    return hashes[np.searchsorted(used, column)]
+    return hashes[place]
 
 
 # -- params ----------------------------------------------------------------------------
@@ -190,7 +192,7 @@ def _params(trace: Trace, progress: Progress) -> tuple[Array, _Addresses]:
                 parts.append((block.rows, where, space, column))
             else:
                 hashes += mixed(_path_hash(path), _bits(column))
-        for path, column in _columns(block, "sr").items():
+        for path, column in (spaces | _columns(block, "r")).items():
             hashes += mixed(_path_hash(path), _text_hashes(trace, texts, column))
         found[block.rows] = hashes
 
@@ -233,15 +235,22 @@ def _bits(column: Array) -> Array:
 
 def _text_hashes(trace: Trace, known: dict[int, np.uint64], column: Array) -> Array:
     """By row the hash of a text; all texts that were looked up are ``known``."""
-    used, which = np.unique(column, return_inverse=True)
-    if len(used) == 1:
-        which = np.zeros(len(column), np.int64)
-    hashes = np.empty(len(used), np.uint64)
-    for place, number in enumerate(used.tolist()):
+    used, which = _used(column)
+    for number in used:
         if number not in known:
             known[number] = _hash(trace.strings[number])
-        hashes[place] = known[number]
-    return hashes[which]
+    return np.array([known[number] for number in used], np.uint64)[which]
+
+
+def _used(column: Array) -> tuple[list[int], Ints]:
+    """The numbers in a column, which has some, and by row the place of its own.
+
+    Most columns of a block hold one number, which is seen ten times as quickly.
+    """
+    if (column == column[0]).all():
+        return [int(column[0])], np.zeros(len(column), np.int64)
+    used, which = np.unique(column, return_inverse=True)
+    return used.tolist(), which
 
 
 def _contents(trace: Trace, progress: Progress) -> Array:
@@ -374,23 +383,27 @@ def made_by(mine: Program, numbers: Ints) -> Array:
 # -- the order, and what an op is ------------------------------------------------------
 
 
+class _What(NamedTuple):
+    """By row what an op is: a hash of its name, and the number of its tile, or -1."""
+
+    name: Array
+    tile: Ints
+
+
 def _identities(
-    trace: Trace, calls: Ints, params: Array
+    trace: Trace, calls: Ints, what: _What, params: Array
 ) -> tuple[Array, tuple[Array, Array, Array]]:
     """By row a hash of who made the call, and the keys of all levels."""
-    text = trace.strings.__getitem__
     node = trace.node_ids.__getitem__
-    ops = trace.op_columns
     log = trace.commands
-    component = hashes_of(ops.component[:], node)
+    component = hashes_of(trace.op_columns.component[:], node)
     is_known = calls >= 0
     streams = component.copy()
     streams[is_known] = hashes_of(log.pe[:], node)[calls[is_known]]
     site = np.zeros(len(calls), np.uint64)
     site[is_known] = _sites(trace)[calls[is_known]]
-    _, tiles = tile_columns(trace)
-    name = mixed(streams, hashes_of(ops.name[:], text))
-    line = mixed(mixed(mixed(name, component), site), tiles)
+    name = mixed(streams, what.name)
+    line = mixed(mixed(mixed(name, component), site), what.tile)
     return streams, (mixed(line, params), line, name)
 
 
@@ -415,18 +428,18 @@ def _sites(trace: Trace) -> Array:
     return mixed(mixed(hashes_of(log.call[:], text), function), where)
 
 
-def _in_program_order(trace: Trace, streams: Array, addresses: _Addresses) -> Ints:
+def _in_program_order(
+    trace: Trace, streams: Array, what: _What, addresses: _Addresses
+) -> Ints:
     """The rows PE by PE and call by call.
 
     Within a call they are by tile, then by name, then by their first address, then as
     they completed.
     """
-    ops = trace.op_columns
     first = np.zeros(len(streams), np.int64)
     first[addresses.row[::-1]] = addresses.addr[::-1]
-    _, tiles = tile_columns(trace)
-    name = hashes_of(ops.name[:], trace.strings.__getitem__)
-    return np.lexsort((first, name, tiles, ops.cmd[:], streams))
+    cmd = trace.op_columns.cmd[:]
+    return np.lexsort((first, what.name, what.tile, cmd, streams))
 
 
 # -- what differs between two ops ------------------------------------------------------

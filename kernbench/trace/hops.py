@@ -156,11 +156,10 @@ def tile_composites(trace: Trace) -> Ints:
     return np.where(named(trace, "TileToken/"), parent, -1)
 
 
-def tile_columns(trace: Trace) -> tuple[Ints, Ints]:
-    """By row the composite that the op is a tile of, and a number for its tile_index.
+def tile_numbers(trace: Trace) -> Ints:
+    """By row a number for the tile_index of an op; -1 if it is no tile.
 
-    The composite is a row. The numbers ascend by row, column and step of the tile. Both
-    are -1 for an op that is no tile.
+    They ascend by row, column and step of the tile.
     """
     tile = np.full(len(trace.order), -1)
     for block in trace.param_blocks():
@@ -172,7 +171,12 @@ def tile_columns(trace: Trace) -> tuple[Ints, Ints]:
         if len(fields) == 3:
             row, column, step = [block.values[f].astype(np.int64) for f in fields]
             tile[block.rows] = (row << 40) + (column << 20) + step
-    return tile_composites(trace), tile
+    return tile
+
+
+def tile_columns(trace: Trace) -> tuple[Ints, Ints]:
+    """By row ``tile_composites`` and ``tile_numbers``."""
+    return tile_composites(trace), tile_numbers(trace)
 
 
 def kernel_lines(trace: Trace) -> tuple[list[str], Ints]:
