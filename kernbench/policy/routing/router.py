@@ -9,6 +9,7 @@ import heapq
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 from kernbench.common.phys_addr import PhysAddr, UnitType
@@ -215,27 +216,43 @@ class PathRouter:
     """
 
     def __init__(self, graph: Graph) -> None:
-        edges = list(graph.edges)
-        self._adj_all = _adjacency(edges)
-        self._adj = _adjacency(edges, {"command"})
-        self._adj_mcpu_dma = _adjacency(edges, _MCPU_DMA_EXCLUDE)
-        self._adj_local = _adjacency(edges, _UCIE_KINDS)
-        # D3.3 has the exclusion hold within a cube too: M_CPU DMA never crosses a PE.
-        mcpu_local = _adjacency(edges, _UCIE_KINDS | _MCPU_DMA_EXCLUDE)
-        self._between_cubes: dict[Policy, Adjacency] = {
-            "pe": self._adj,
-            "mcpu_dma": self._adj_mcpu_dma,
-            "memory": self._adj_mcpu_dma,
-            "node": self._adj_all,
-        }
-        self._within_cube: dict[Policy, Adjacency] = {
-            "pe": self._adj_local,
-            "mcpu_dma": mcpu_local,
-            "memory": self._adj_mcpu_dma,
-            "node": self._adj_all,
-        }
+        self._edges = list(graph.edges)
         self._searches: dict[tuple[Policy, bool, str], _Search] = {}
         self._paths: dict[tuple[Policy, str, str], tuple[Path, float]] = {}
+
+    # A run asks by a policy or two, and the machine has thousands of edges: each graph
+    # is made when it is first asked for.
+
+    @cached_property
+    def _adj_all(self) -> Adjacency:
+        return _adjacency(self._edges)
+
+    @cached_property
+    def _adj(self) -> Adjacency:
+        return _adjacency(self._edges, {"command"})
+
+    @cached_property
+    def _adj_mcpu_dma(self) -> Adjacency:
+        return _adjacency(self._edges, _MCPU_DMA_EXCLUDE)
+
+    @cached_property
+    def _adj_local(self) -> Adjacency:
+        return _adjacency(self._edges, _UCIE_KINDS)
+
+    @cached_property
+    def _adj_mcpu_dma_local(self) -> Adjacency:
+        """D3.3 has the exclusion hold within a cube too: no path crosses a PE."""
+        return _adjacency(self._edges, _UCIE_KINDS | _MCPU_DMA_EXCLUDE)
+
+    def _graph(self, policy: Policy, local: bool) -> Adjacency:
+        """What may be crossed under a policy, within a cube or between cubes."""
+        if policy == "node":
+            return self._adj_all
+        if policy == "pe":
+            return self._adj_local if local else self._adj
+        if policy == "mcpu_dma" and local:
+            return self._adj_mcpu_dma_local
+        return self._adj_mcpu_dma
 
     def find_path(self, src_pe: str, dst_node: str) -> list[str]:
         """PE DMA: from the pe_dma of PE prefix ``src_pe`` to a node.
@@ -294,8 +311,7 @@ class PathRouter:
             if len(self._searches) == _SEARCHES:
                 oldest = next(iter(self._searches))
                 del self._searches[oldest]
-            graphs = self._within_cube if local else self._between_cubes
-            search = _Search(graphs[policy], src)
+            search = _Search(self._graph(policy, local), src)
             self._searches[policy, local, src] = search
         return search
 
