@@ -67,7 +67,7 @@ def test_the_data_are_right_on_small_machines(report, machines, name, pes):
     assert found.rows
 
 
-@pytest.mark.parametrize("name", ON_PES)
+@pytest.mark.parametrize("name", some_in_ci(ON_PES, 4))
 @pytest.mark.slow
 def test_the_data_are_right_on_all_pes_of_the_shipped_machine(report, shipped, name):
     found = report(name, shipped, **WIDE[name])
@@ -76,7 +76,7 @@ def test_the_data_are_right_on_all_pes_of_the_shipped_machine(report, shipped, n
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", some_in_ci(ON_PES, 3))
+@pytest.mark.parametrize("name", some_in_ci(ON_PES, 2))
 def test_the_data_are_right_on_the_shipped_machine_by_default(report, shipped, name):
     found = report(name, shipped)
     assert found.ok, found.as_text()

@@ -220,22 +220,40 @@ def test_no_more_ordered_programs_are_reported(seed, tmp_path):
 SEED = 25
 """Chooses the tenth of the mutants that CI looks at."""
 
+LEAST_IN_TOP = 0.8
+"""The share of what is wrong whatever the timing whose line diagnose puts in front."""
 
-def check_mutant(mutant):
-    """What depends on timing is reported, whatever the machine.
+
+def all_judged(chosen):
+    """What is said of some mutants, a row each.
 
     Where nothing is known of a mutant it is found out, which takes some seconds.
     """
-    row = score.judged(mutant, score.Witnesses())
-    assert row.is_reported or not row.truth.is_timed
+    witnesses = score.Witnesses()
+    return [score.judged(mutant, witnesses) for mutant in chosen]
+
+
+def check_reported(rows):
+    """What depends on timing is reported, whatever the machine."""
+    missed = [
+        row.mutant.name for row in rows if row.truth.is_timed and not row.is_reported
+    ]
+    assert missed == []
+
+
+def check_in_front(rows):
+    """Of what is bad diagnose puts most lines in front."""
+    bad = score.bad_ones(rows)
+    found = sum(row.is_in_top("diagnosis") for row in bad)
+    assert bad
+    assert found >= LEAST_IN_TOP * len(bad)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "mutant", score.chosen("", 0.1, SEED), ids=lambda mutant: mutant.name
-)
-def test_a_tenth_of_what_depends_on_timing_is_reported(mutant):
-    check_mutant(mutant)
+def test_a_tenth_of_the_mutants_is_reported_and_its_lines_put_in_front():
+    rows = all_judged(score.chosen("", 0.1, SEED))
+    check_reported(rows)
+    check_in_front(rows)
 
 
 @pytest.mark.soak
@@ -243,29 +261,9 @@ def test_a_tenth_of_what_depends_on_timing_is_reported(mutant):
     "mutant", mutants.all_mutants(), ids=lambda mutant: mutant.name
 )
 def test_all_that_depends_on_timing_is_reported(mutant):
-    check_mutant(mutant)
-
-
-LEAST_IN_TOP = 0.8
-"""The share of what is wrong whatever the timing whose line diagnose puts in front."""
-
-
-def share_in_top(chosen):
-    """How many of the bad ones of some mutants diagnose finds; how many there are."""
-    witnesses = score.Witnesses()
-    bad = score.bad_ones(score.judged(mutant, witnesses) for mutant in chosen)
-    return sum(row.is_in_top("diagnosis") for row in bad), len(bad)
-
-
-@pytest.mark.slow
-def test_diagnose_puts_the_lines_of_a_tenth_of_the_bad_ones_in_front():
-    found, bad = share_in_top(score.chosen("", 0.1, SEED))
-    assert bad
-    assert found >= LEAST_IN_TOP * bad
+    check_reported(all_judged([mutant]))
 
 
 @pytest.mark.soak
 def test_diagnose_puts_the_lines_of_what_is_bad_in_front():
-    found, bad = share_in_top(mutants.all_mutants())
-    assert bad
-    assert found >= LEAST_IN_TOP * bad
+    check_in_front(all_judged(mutants.all_mutants()))
