@@ -214,8 +214,11 @@ def _sound_keys(id: str, keys: Any, notes: list[str]) -> KeyNames | None:
     None: those of the table hold, since there is no such action, or no sound key.
     """
     if id not in BY_ID:
-        near = get_close_matches(id, BY_ID, 1, 0.0)[0]
-        notes.append(f"keys.{id}: no such action; the nearest is {near}, ? lists all")
+        near = get_close_matches(id, BY_ID, 1)
+        hint = f"the nearest is {near[0]}, " if near else ""
+        notes.append(
+            f"keys.{id}: no such action; {hint}`kernbench doc debugger` has all"
+        )
         return None
     if isinstance(keys, str):
         keys = [keys]

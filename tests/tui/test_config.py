@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from platformdirs import user_config_path
 
 import tui.__main__ as program
 from tui.app import KernbenchApp
-from tui.config import configured_theme
+from tui.config import configured_theme, read_config
 from tui.themes import THEMES
 
 SIXTEEN = {"TERM": "xterm", "COLORTERM": ""}
@@ -84,3 +85,24 @@ async def test_a_wrong_name_is_said_in_one_line_at_the_start(
     async with piloted(app, (80, 24)):
         said = "config.toml: theme 'drak': must be dark, light, terminal or none"
         assert as_text_of(app).count(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("theme = light", 'line 1: text takes quotes: theme = "light"'),
+        (
+            'preset = "gdb"\n  theme=light # of day',
+            'line 2: text takes quotes: theme = "light"',
+        ),
+        ("theme = = 3", "line 1, theme = = 3: Invalid value"),
+        ('theme = "light', "Unterminated string (at end of document)"),
+    ],
+)
+def test_what_is_no_toml_is_said_with_its_line(
+    text: str, said: str, config: Path
+) -> None:
+    """It said only at which line and column a value is invalid."""
+    config.write_text(text)
+    with pytest.raises(ValueError, match=re.escape(said)):
+        read_config()

@@ -78,6 +78,10 @@ def test_two_wishes_for_one_key_go_to_the_first() -> None:
         ({"theme": ["dark"]}, "theme ['dark']: must be dark, light, terminal or none"),
         ({"keys": 3}, "keys = 3: must be a table, [keys]"),
         ({"keys": {"stepp": ["e"]}}, "keys.stepp: no such action; the nearest is step"),
+        (
+            {"keys": {"foo": ["e"]}},
+            "keys.foo: no such action; `kernbench doc",
+        ),
         ({"keys": {"step": 3}}, "keys.step: must be a list of keys"),
         ({"keys": {"step": [3]}}, "keys.step: must be a list of keys"),
         (
