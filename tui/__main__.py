@@ -329,11 +329,13 @@ def _opening_op(session: ReplaySession) -> int:
 
     Where outputs are wrong the error says no more than that, and no op is next to it.
     """
+    from tui.panes.windows import kernel_window
+
     ops = session.index.ops
     if ops.error and all(session.trace.recorded_verdicts.values()):
         return ops.error_op
-    launch_start, _ = session.launch_window()
-    return min(ops.started_before(launch_start), ops.last)
+    begin, _ = kernel_window(session.index)
+    return min(ops.started_before(begin), ops.last)
 
 
 def run_script(session: ReplaySession, script: str) -> None:

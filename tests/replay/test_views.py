@@ -211,7 +211,7 @@ def test_tiles_of_a_recording_that_was_cut_off_have_no_composite_and_say_so(
     cut.close()
     session = ReplaySession(Trace.open(tmp_path / "cut"))
     op = positions(session, "TileToken/GEMM")[0]
-    assert "had not ended" in session.diff(op).note
+    assert "has not ended" in session.diff(op).note
     assert session.tiles(op).composite is None
     assert session.tiles(op).rows[session.tiles(op).current].index == (0, 0, 0)
-    assert "never ended" in as_text(session.tiles(op))
+    assert "has not ended" in as_text(session.tiles(op))

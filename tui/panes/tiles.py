@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from textwrap import wrap
 
 from kernbench.replay.command import Call
 from kernbench.replay.commands import GOTO, TILES
@@ -22,7 +24,7 @@ from kernbench.replay.inner_commands import (
 )
 from kernbench.replay.query import Query
 from kernbench.replay.text import count_text, time_text
-from kernbench.replay.time.op_classes import STAGE_LETTERS
+from kernbench.replay.time.op_classes import STAGE_LETTERS, TILE_PREFIX
 from kernbench.replay.time.slices import Slice
 from kernbench.replay.time.tiles import TileRow
 from kernbench.replay.views.ops import InService
@@ -32,6 +34,7 @@ from kernbench.replay.views.tiles import (
     TileOutline,
     TilePlace,
 )
+from kernbench.trace.hops import named
 from tui.draw import Line
 from tui.panes.axis import Axis, ruler
 from tui.panes.base import (
@@ -71,7 +74,12 @@ _SHORT = {"hbm_channel": "hbm", "dma_slot": "dma slot", "sram_port": "sram"}
 """Reasons of waits, where there is little room."""
 _MOST_REASONS = 2
 """Reasons that are named of what tiles wait for."""
-_NEVER_ENDED = "a composite that never ended"
+_NEVER_ENDED = "a composite that has not ended"
+_LEAST_NOTE = 8
+"""Columns of a note in the narrowest pane."""
+_NONE_ENDED = (
+    "no composite had ended where the recording ends; / TileToken goes to one that runs"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +288,11 @@ class TilesPane(BasePane[TilesState]):
             wanted.append(_lines_query(state, content, frame))
         return tuple(wanted)
 
+    @cached_property
+    def _has_tiles(self) -> bool:
+        """Whether a tile of a composite has run, be it of one that has not ended."""
+        return bool(named(self._index.trace, TILE_PREFIX).any())
+
     # -- render --------------------------------------------------------------------
 
     def render(self, state: TilesState, frame: Frame, answers: Answers) -> Picture:
@@ -287,7 +300,10 @@ class TilesPane(BasePane[TilesState]):
         outline: TileOutline = answers.of(TILE_OUTLINE.ask(frame.cursor))
         if outline.empty:
             note = outline.note or "this composite has no tiles"
-            return Picture(([(f" {note}", "dim")],))
+            if outline.note and self._has_tiles:
+                note = _NONE_ENDED
+            parts = wrap(note, max(frame.width - 2, _LEAST_NOTE))
+            return Picture(tuple([(f" {part}", "dim")] for part in parts))
         running = _running_query(state, outline)
         if running is not None:
             answers.of(running)
@@ -347,7 +363,7 @@ class TilesPane(BasePane[TilesState]):
         if line.tile is not None:
             return f" {','.join(map(str, line.tile.index))}"
         if line.op < 0:
-            return _NEVER_ENDED
+            return "not ended"
         return f"#{line.op} {self._index.ops.label(self._node(line.op))}"
 
     def _node(self, op: int) -> int:

@@ -68,7 +68,7 @@ from tui.panes.slices import Marks, Pointed, beside, is_hot, legend
 from tui.panes.slices import Row as CellRow
 from tui.panes.tree import Branch, Folds, Lanes, Tree, row_of
 from tui.panes.why import pointed, why
-from tui.panes.windows import Window, Windows
+from tui.panes.windows import Window, Windows, kernel_window
 
 BUSY, IN_LANES, CRITICAL, HAZARDS = range(4)
 """The views, by their numbers."""
@@ -227,7 +227,7 @@ class TimelinePane(BasePane[TimelineState]):
 
     def start(self) -> TimelineState:
         """The window fitted to the launches; nothing is folded by hand or pinned."""
-        return TimelineState(self._windows.fitted(*self._index.launch_window))
+        return TimelineState(self._windows.fitted(*kernel_window(self._index)))
 
     def view(self, state: TimelineState) -> int:
         """The number of the view that is shown."""
@@ -259,7 +259,7 @@ class TimelinePane(BasePane[TimelineState]):
                 window = self._windows.zoomed(window, factor, frame.cursor)
                 state = replace(state, window=window)
             case Fit():
-                window = self._windows.fitted(*self._index.launch_window)
+                window = self._windows.fitted(*kernel_window(self._index))
                 if window == state.window:
                     return None
                 state = replace(state, window=window)

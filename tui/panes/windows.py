@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+import numpy as np
+
+from kernbench.replay.index import Index
 from kernbench.replay.ops import OpFacts
 
 _LEAST_NS = 0.125
@@ -14,6 +17,22 @@ _PANS = 8
 """How many steps of panning move the window by its own length."""
 
 Window: TypeAlias = tuple[float, float]
+
+
+def kernel_window(index: Index) -> Window:
+    """From when to when kernels run, ns: the window of the launches.
+
+    A launch is recorded when it ends. In a recording that ends before the first one
+    does it is from the first op of a PE to the end; where there is none, all of it.
+    """
+    trace = index.trace
+    t0, t1 = index.launch_window
+    if trace.launches:
+        return t0, t1
+    on_pe = np.flatnonzero(trace.nodes.pe[index.ops.components] >= 0)
+    if len(on_pe):
+        t0 = index.ops.time(int(on_pe[0]))
+    return t0, max(t1, t0 + 1.0)
 
 
 class Windows:

@@ -225,7 +225,7 @@ class DiffIndex:
         name = record.op_name
         producer = self.producer(op)
         if producer.op < 0:
-            note = "its composite had not ended when the recording stopped"
+            note = "its composite has not ended where the recording ends"
             return OpDiff(op, name, note=note)
         made_by = self._trace.ops[producer.op]
         out = regions(made_by).write

@@ -431,7 +431,7 @@ class OutputIndex:
             return "what the bench expects is damaged in the file; check says more"
         end = self._trace.end
         if end is None:  # the file was cut off
-            return "the recording stopped before expected outputs were stated"
+            return "the recording ends before expected outputs are stated"
         if end.get("error"):
             return "the run ended before expected outputs were stated"
         return "the bench states no expected outputs"

@@ -94,7 +94,7 @@ class Tiles:
 
     def _title(self) -> str:
         """Which composite it is, how many tiles it has, how long it took."""
-        whole = "a composite that never ended"
+        whole = "a composite that has not ended"
         if self.composite is not None:
             whole = f"composite #{self.composite} on {self.component}"
         took = time_text(self.t1 - self.t0)

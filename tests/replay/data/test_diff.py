@@ -240,7 +240,7 @@ def test_an_output_that_was_never_written_is_a_mismatch(tmp_path):
             False,
             "the run ended before expected outputs were stated",
         ),
-        (None, True, "the recording stopped before expected outputs were stated"),
+        (None, True, "the recording ends before expected outputs are stated"),
     ],
 )
 def test_why_there_is_nothing_to_compare_is_said(tmp_path, one_cube, error, cut, note):

@@ -479,7 +479,7 @@ def test_of_a_cut_file_it_is_the_recording_that_stopped(tmp_path: Path) -> None:
     whole = TRACES / "matmul.msgpack"
     path.write_bytes(whole.read_bytes()[:170_000])
     bench = PaneBench(DiffPane, path, 40, SMALL.width, SMALL.height)
-    note = " the recording stopped before expected outputs were stated"
+    note = " the recording ends before expected outputs are stated"
     assert bench.lines[1] == note
 
 

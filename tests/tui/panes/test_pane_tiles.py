@@ -9,6 +9,7 @@ from itertools import groupby
 
 import pytest
 from bench import TRACES, PaneBench, component_of, ops_of
+from live_runs import LiveRun
 from screens import MAXIMISED, PLACES, SIZES, Place, cut, on_screen
 
 from kernbench.replay.commands import GOTO
@@ -331,8 +332,22 @@ def test_a_composite_that_never_ended_has_tiles_and_no_neighbours(matmul):
     bench.answers.asked[query] = tuple(lines)
     bench.resize(80, 19)
     bench.send(ChangeView(1))
-    assert bench.lines[0].startswith(" a composite that never ended: 4 tiles")
+    assert bench.lines[0].startswith(" a composite that has not ended: 4 tiles")
     assert len(rows_of(bench)) == 1 + 4
+
+
+def test_at_an_op_of_the_host_of_a_run_that_was_killed_it_says_where_tiles_are(
+    tmp_path,
+):
+    """It said that no composite has run in this trace."""
+    run = LiveRun(tmp_path / "killed.msgpack")
+    run.record(60)
+    run.be_killed()
+    bench = PaneBench(TilesPane, run.partial, 0)
+    assert bench.lines[0].startswith(" no composite had ended where the recording")
+    names = [record.op_name for record in bench.index.trace.ops]
+    bench.goto(names.index("TileToken/DMA_READ"))
+    assert bench.lines[0].startswith(" a composite that has not ended: ")
 
 
 def test_it_has_no_use_for_panning(matmul):
