@@ -7,6 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from textwrap import wrap
 
+import numpy as np
+
 from kernbench.replay.command import Call
 from kernbench.replay.commands import GOTO, TEXTS
 from kernbench.replay.index import Index
@@ -130,10 +132,22 @@ class TextsPane(BasePane[TextsState]):
         at = state.rows.at
         if found is None or at is None or at >= len(found.rows):
             return ()
-        op = found.rows[at].op
+        row = found.rows[at]
+        op = row.op
         if op < 0:
-            return (Say("no op of this PE was before that"),)
+            op = self._first_op_after(row)
+        if op < 0:
+            return (Say("this PE has no op, before that or after"),)
         return (Do(GOTO(op=op)),)
+
+    def _first_op_after(self, row: TextRow) -> int:
+        """The first op that the PE of a text served after it; -1 if there is none."""
+        ops = self._index.ops
+        first = ops.at_time(row.t) + 1
+        names = self._index.trace.node_ids
+        nodes = [i for i, name in enumerate(names) if name.startswith(f"{row.pe}.")]
+        found = np.flatnonzero(np.isin(ops.components[first:], nodes))
+        return first + int(found[0]) if len(found) else -1
 
     # -- queries and render -------------------------------------------------------
 

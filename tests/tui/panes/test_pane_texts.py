@@ -74,6 +74,19 @@ def test_enter_goes_to_the_op_before_the_text(says: Trace) -> None:
     assert do.call in [GOTO(op=op) for op in loads]
 
 
+def test_enter_on_what_was_said_before_any_op_goes_to_the_first(says: Trace) -> None:
+    """It said that no op was before that, and went nowhere."""
+    bench = PaneBench(TextsPane, Index(says), 0, 80, 12)
+    reads = [i for i, op in enumerate(says.ops) if op.op_name == "dma_read"]
+    by_pe = {bench.index.ops.row(op).component: op for op in reversed(reads)}
+    for pe in range(2):
+        assert f"pe{pe} " in bench.lines[1 + pe]
+        assert "begins" in bench.lines[1 + pe]
+        bench.send(Enter())
+        assert bench.effects == (Do(GOTO(op=by_pe[f"sip0.cube0.pe{pe}.pe_dma"])),)
+        bench.send(Scroll(1))
+
+
 LONG = "a long message, of which one would like to see the end as well"
 
 
