@@ -355,8 +355,9 @@ class RoutePane(BasePane[RouteState]):
         columns = _needed(found.map, content)
         wants = f" the map wants {columns} columns: "
         if columns <= frame.columns_alone:
-            wants += "z, or "
-        wants += "v shows another level"
+            wants += "z shows it"
+        else:
+            wants += "v shows another level"
         lines = [*content.head, *rows[state.rows.top :]]
         room = frame.height - 1
         return Picture((*lines[:room], [(wants, "dim")]))
