@@ -95,7 +95,7 @@ async def test_what_is_claimed_last_is_proved_by_a_key(drive, play, session) -> 
     session.goto(WITH_SLACK)
     async with drive(100, 40) as pilot:
         await pilot.press("P")
-        assert said(pilot).startswith("error: nothing is claimed that")
+        assert said(pilot).startswith("error: nothing is claimed here that")
         await ask(pilot, "bound")
         assert "P proves it" in await page_of(pilot)
         await pilot.press("P")
@@ -322,7 +322,7 @@ async def test_the_picked_row_of_stats_is_shown_and_proved(
         await pilot.press("j", "j", "enter")
         assert said(pilot).endswith("matmul.py:35 2x: the run would end at 8.245us")
         await pilot.press("P")
-        assert said(pilot).startswith("error: no field of the machine says that")
+        assert said(pilot).startswith("error: no re-run can prove this row: ")
         await pilot.press("j", "enter")
         assert "what if pe.clock_ghz=2" in await page_of(pilot)
         await pilot.press("escape")

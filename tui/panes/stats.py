@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,6 +89,8 @@ _AT_ONCE = 20_000
 """Ops of a trace that is diagnosed, unasked, as soon as the view is seen: that takes
 some 2 s of both lanes, and twice as many ops twice as long.
 """
+_DIAGNOSED_A_SECOND = 10_000
+"""Ops, about."""
 _STEPS = 20
 """Steps of the critical path, the longest."""
 _LEAST_STEP = 1 / 100
@@ -402,6 +405,9 @@ class StatsPane(BasePane[StatsState]):
         rows = self._rows(state, queries, found, frame)
         flying = self._names_in_service(frame, answers)
         marks_service = self.views[state.view] not in (DIAGNOSIS_VIEW, ROOFLINE_VIEW)
+        marked = state.rows.pick
+        if self.views[state.view] == DIAGNOSIS_VIEW:
+            marked = state.rows.at  # what Enter and P are about, from the first key on
         visible = state.rows.visible
         lines: list[Line] = []
         for i, row in enumerate(rows[visible.start : visible.stop], visible.start):
@@ -409,7 +415,7 @@ class StatsPane(BasePane[StatsState]):
             first_word = row.line[0][0].split()[:1]
             if marks_service and not flying.isdisjoint(first_word):
                 mark = "*"
-            if i == state.rows.pick:
+            if i == marked:
                 mark = ">"
             lines.append([(mark, "mark"), *row.line])
         lines += self._evidence(state, found, frame, frame.height - len(lines))
@@ -421,16 +427,21 @@ class StatsPane(BasePane[StatsState]):
         self, state: StatsState, found: Sequence[Any], frame: Frame, room: int
     ) -> list[Line]:
         """All about the picked finding, or the first, where there is room below the
-        list.
+        list; in less room its title alone, if that fits.
         """
         at = (state.rows.at or 1) - 1
-        if self.views[state.view] != DIAGNOSIS_VIEW or room < _LEAST_EVIDENCE:
+        if self.views[state.view] != DIAGNOSIS_VIEW:
             return []
         findings = ranked(*found)
         if at >= len(findings):
             return []
         path = self._index.trace.path
         finding = findings[at]
+        if room < _LEAST_EVIDENCE:
+            title = wrap(f"{finding.kind}: {finding.title}", frame.width - len("  "))
+            if len(title) > room:
+                return []
+            return [[(f"  {text}", "title")] for text in title]
         check = finding.check.replace(str(path), path.name)
         shown = Diagnosis((replace(finding, check=check),))
         first, *rest = shown.lines(frame.width - _NUMBER_OF_IT)
@@ -565,9 +576,10 @@ def _to_op(op: int | None) -> tuple[Effect, ...]:
 
 def _invitation(ops: int) -> list[Line]:
     """Instead of a diagnosis that takes long."""
+    seconds = max(round(ops / _DIAGNOSED_A_SECOND), 1)
     return [
         [(f" Enter diagnoses {ops:,} ops: what is wrong, slow and odd", "mark")],
-        [(" 100,000 take some 10 s; Esc cancels", "dim")],
+        [(f" that takes some {seconds:,} s; Esc cancels", "dim")],
     ]
 
 
@@ -578,14 +590,32 @@ def _finding_rows(found: Diagnosis, width: int, glyphs: Glyphs) -> list[_Row]:
     title = "what to look at first; Enter goes there, P proves it"
     rows = [_Row([(title, "title")])]
     for number, finding in enumerate(found, 1):
-        place = finding.lines[0].rpartition("/")[2] if finding.lines else ""
+        title, place = _titled(finding)
         head = f"{number:>2} {finding.kind:<9} "
         room = max(width - len(head) - len(place) - 1, _SHORTEST_NAME)
-        what = clip(finding.title, room, glyphs)
+        what = clip(title, room, glyphs)
         style = "alarm" if finding.kind == "wrong" else ""
         line = [(head, style), (f"{what:<{room}} ", ""), (place, "dim")]
         rows.append(_Row(line, _entered_finding(finding), claimed_by(found, finding)))
     return rows
+
+
+def _titled(finding: Finding) -> tuple[str, str]:
+    """What a finding is, and its kernel line, both without folders. The line is empty
+    where the first already names it: it would take the room of what is found there.
+    """
+    title = finding.title
+    for line in finding.lines:
+        title = title.replace(line, _without_folder(line))
+    place = _without_folder(finding.lines[0]) if finding.lines else ""
+    if place in title:
+        place = ""
+    return title, place
+
+
+def _without_folder(line: str) -> str:
+    """A kernel line, FILE:LINE, without the folder of the file."""
+    return line.rpartition("/")[2]
 
 
 def _entered_finding(finding: Finding) -> tuple[Effect, ...]:

@@ -746,7 +746,8 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             picked = self.desk.claimed(self.active)
         if picked == "":
             raise UsageError(
-                "no field of the machine says that, and no delay, so no re-run can"
+                "no re-run can prove this row: it is about no field of the machine and "
+                "no delay; j and k pick another"
             )
         what = args.what or picked or ""
         first, _, rest = what.partition(" ")
@@ -801,8 +802,8 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         """Run again as a claim says; KernbenchError where one is being proved."""
         if claim is None:
             raise UsageError(
-                "nothing is claimed that a re-run can prove: :whatif FIELD=VALUE says "
-                "what a change does, :bound how long an op can be delayed"
+                "nothing is claimed here that a re-run can prove: 8 Stats may; :whatif "
+                "FIELD=VALUE says what a change does, :bound how long an op can wait"
             )
         self.desk.claim = claim
         self.prover.prove(claim)

@@ -13,6 +13,7 @@ from bench import TRACES, PaneBench, ops_of
 
 from kernbench.perf.make_trace import make_trace
 from kernbench.replay.commands import GOTO
+from kernbench.replay.diagnosis.findings import Diagnosis, Finding
 from kernbench.replay.inner_commands import DIAGNOSE_DATA, DIAGNOSE_TIME
 from kernbench.runtime_api import run_bench
 from tui.panes.base import Do, Enter, Scroll
@@ -49,10 +50,58 @@ def test_the_diagnosis_has_a_row_a_finding_in_order(trace: str) -> None:
     for number, (row, one) in enumerate(
         zip(rows, findings_of(trace), strict=True), start=1
     ):
-        assert row.split()[:2] == [str(number), one["kind"]]
-        assert one["title"] in row
+        assert row[1:].split()[:2] == [str(number), one["kind"]]
+        title = one["title"]
+        for line in one["lines"]:
+            title = title.replace(line, line.rpartition("/")[2])
+        assert title in row
         if one["lines"]:
-            assert row.endswith(one["lines"][0].rpartition("/")[2])
+            assert one["lines"][0].rpartition("/")[2] in row
+
+
+def diagnosed(*found: Finding, width: int = 80, height: int = 12) -> PaneBench:
+    """The pane where these findings are known."""
+    bench = PaneBench(StatsPane, "fault_missing_wait", 0, width - 1, height)
+    bench.answers.asked[DIAGNOSE_DATA.ask()] = Diagnosis(found)
+    bench.answers.asked[DIAGNOSE_TIME.ask()] = Diagnosis()
+    bench.resize(width, height)
+    return bench
+
+
+def odd(line: str, title: str) -> Finding:
+    """A finding at a kernel line."""
+    return Finding("odd", title, (3,), (line,), (), "kernbench trace lines x")
+
+
+def test_a_finding_is_read_without_the_folder_of_its_line() -> None:
+    """It was cut behind the folders, and what was found there was not seen at all."""
+    line = "kernbench/ccl/algorithms/intercube_allreduce.py:33"
+    bench = diagnosed(odd(line, f"{line} ran 2 times on one PE, and 0 on 15"))
+    row = bench.lines[1]
+    found = "intercube_allreduce.py:33 ran 2 times on one PE, and 0 on 15"
+    assert row.rstrip() == f"> 1 odd       {found}"
+
+
+def test_a_line_that_the_finding_does_not_name_stands_beside_it() -> None:
+    bench = diagnosed(odd("some/where.py:7", "w 16 times"))
+    assert bench.lines[1].endswith(" where.py:7")
+
+
+def test_the_finding_that_enter_and_p_are_about_is_marked_before_a_key() -> None:
+    bench = diagnosed(odd("a.py:1", "first"), odd("a.py:2", "second"))
+    assert [line[0] for line in bench.lines[1:3]] == [">", " "]
+    bench.send(Scroll(1))
+    assert [line[0] for line in bench.lines[1:3]] == [" ", ">"]
+
+
+@pytest.mark.parametrize("spare", [1, 2])
+def test_in_two_lines_there_is_still_the_whole_title(spare: int) -> None:
+    title = "more words than one line has room for, " * 3
+    title = title.removesuffix(", ")
+    found = [odd("kernels.py:1", title) for _ in range(9)]
+    bench = diagnosed(*found, height=10 + spare)
+    below = [line.strip() for line in bench.lines[10:]]
+    assert " ".join(below) == (f"odd: {title}" if spare == 2 else "")
 
 
 @pytest.mark.slow
@@ -62,7 +111,7 @@ def test_only_what_is_wrong_is_in_the_colour_of_alarm() -> None:
     rows = bench.picture.lines[1 : bench.lines.index("")]
     for row in rows:
         alarms = {text.split()[-1] for text, style in row if style == "alarm"}
-        kind = "".join(text for text, _ in row).split()[1]
+        kind = "".join(text for text, _ in row)[1:].split()[1]
         assert alarms == ({"wrong"} if kind == "wrong" else set())
 
 
@@ -116,7 +165,7 @@ def test_what_is_wrong_is_there_before_the_rest() -> None:
     bench = PaneBench(StatsPane, "fault_missing_wait", 0, 80, 24)
     bench.answers.held.add(DIAGNOSE_TIME.name)
     _, first, *_, last = bench.lines
-    assert first.startswith("  1 wrong ")
+    assert first.startswith("> 1 wrong ")
     assert last == f" computing {DIAGNOSE_TIME.name}: 50%  Esc cancels"
 
 
@@ -134,6 +183,7 @@ def test_a_long_trace_is_diagnosed_when_somebody_says_so(tmp_path: Path) -> None
     bench = PaneBench(StatsPane, path, 0, 80, 24)
     count = len(bench.index.ops)
     assert f"Enter diagnoses {count:,} ops" in bench.lines[0]
+    assert bench.lines[1] == f" that takes some {round(count / 10_000)} s; Esc cancels"
     asked = {query.command for query in bench.answers.asked}
     assert asked.isdisjoint({DIAGNOSE_DATA.name, DIAGNOSE_TIME.name})
     bench.send(Enter())
