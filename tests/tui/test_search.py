@@ -108,6 +108,21 @@ async def test_escape_or_an_empty_filter_shows_all(keys, drive) -> None:
         assert "host_write" in pane_of(pilot, OPS).text
 
 
+async def test_a_filter_is_shown_where_it_filters_and_counted(session, drive) -> None:
+    """Asked beside another pane it changed nothing on the screen, and Esc left it."""
+    fits = len(session.matching("kind=gemm"))
+    async with drive(80, 24, "3", "&", *"kind=gemm", "enter") as pilot:
+        await answered(pilot)
+        await settled(pilot)
+        assert pilot.app.debugger.active == "ops"
+        total = len(session.trace.ops)
+        assert said(pilot) == f"{fits} ops of {total:,} listed; Esc lists all again"
+        await pilot.press("escape")
+        assert state_of(pilot, OPS).where == ""
+        await pilot.press("&", "enter")
+        assert said(pilot) == "all ops are listed"
+
+
 async def test_a_filter_that_is_no_expression_keeps_the_list(drive) -> None:
     async with drive(80, 24, "2") as pilot:
         await ask(pilot, "filter kind = ")
@@ -168,6 +183,14 @@ async def test_w_before_the_first_op_says_how_to_watch(session, drive) -> None:
     session.to_start()
     async with drive(80, 24, "w") as pilot:
         assert said(pilot).startswith("this op touches no bytes; pick some in 4 Memory")
+
+
+async def test_a_stop_at_no_op_does_not_say_that_c_runs_to_it(drive) -> None:
+    async with drive(80, 24) as pilot:
+        await ask(pilot, "watch hbm 0x9999999999:64")
+        assert " at 0 ops: nothing runs to it" in said(pilot)
+        await ask(pilot, "break kind=gemm")
+        assert said(pilot).endswith("; c runs to it")
 
 
 @pytest.mark.slow

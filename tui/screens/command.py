@@ -25,6 +25,7 @@ from textual.widgets import Static
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay import ReplaySession
 from kernbench.replay.answers import Stopped
+from kernbench.replay.arrays import Ints
 from kernbench.replay.command import Call
 from kernbench.replay.commands import (
     BOUND,
@@ -454,7 +455,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             none = f"no further stop that way: the {end} of the log"
             self.say("; ".join(answer.stops) or none)
         elif isinstance(answer, Stop):
-            self.say(as_text(answer) + "; c runs to it")
+            self.say(_set_text(answer))
         else:
             self._show_answer(call.text, answer)
 
@@ -636,11 +637,19 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             )
 
     def _filter(self, where: str, text: str) -> None:
-        if where:
-            query = FITTING.ask(expr=where)
-            self._ask(Asked(text, query, lambda _: self._send("ops", Filter(where))))
-        else:
-            self._send("ops", Filter(""))
+        """List the ops that fit alone, or again all, where one sees it."""
+        if not where:
+            self._do_effect(Send("ops", Filter("")))
+            self.say("all ops are listed")
+            return
+
+        def then(found: Ints) -> None:
+            self._do_effect(Send("ops", Filter(where)))
+            fit = count_text(len(found), "op")
+            total = len(self.desk.index.ops)
+            self.say(f"{fit} of {total:,} listed; Esc lists all again")
+
+        self._ask(Asked(text, FITTING.ask(expr=where), then))
 
     # -- stops ----------------------------------------------------------------
 
@@ -922,6 +931,14 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         then(replay)
         app: Any = self.app
         app.type_on(app.debugger, self._kept_keys)
+
+
+def _set_text(stop: Stop) -> str:
+    """What is said of a stop that was set, and what runs to it if anything does."""
+    text = as_text(stop)
+    if not stop.ops:
+        return f"{text}: nothing runs to it; B lists it, d there deletes it"
+    return f"{text}; c runs to it"
 
 
 def _way_of(found: Diagnosis) -> Way | None:
