@@ -451,7 +451,10 @@ class StatsPane(BasePane[StatsState]):
             if text.lstrip().startswith("$"):  # the command, which comes last
                 style = "dim"
             lines.append([(f"  {text}", style)])
-        return lines[:room]
+        if len(lines) > room:
+            more = f"  {frame.glyphs.more} :{DIAGNOSE.name} shows all of it"
+            lines[room - 1 :] = [[(more, "dim")]]
+        return lines
 
     def _names_in_service(self, frame: Frame, answers: Answers) -> set[str]:
         """The components, and their PEs, that serve something at the op's time."""

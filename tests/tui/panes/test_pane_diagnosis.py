@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,16 @@ def test_in_two_lines_there_is_still_the_whole_title(spare: int) -> None:
     bench = diagnosed(*found, height=10 + spare)
     below = [line.strip() for line in bench.lines[10:]]
     assert " ".join(below) == (f"odd: {title}" if spare == 2 else "")
+
+
+def test_what_is_told_of_a_finding_does_not_end_without_a_sign() -> None:
+    """It ended where the pane did, in the middle of a sentence."""
+    finding = odd("kernels.py:1", "of something")
+    evidence = tuple(f"sentence {number}" for number in range(8))
+    bench = diagnosed(replace(finding, evidence=evidence), height=8)
+    assert len(bench.lines) == 8
+    assert bench.lines[-2].strip() == "sentence 0"
+    assert bench.lines[-1] == "  … :diagnose shows all of it"
 
 
 @pytest.mark.slow
