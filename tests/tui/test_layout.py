@@ -273,6 +273,27 @@ async def test_status_fits_and_keeps_where_the_cursor_is(width, session, drive) 
         assert len(text) == width
 
 
+async def test_a_name_that_is_too_long_for_the_status_is_cut_and_not_left_out(
+    session,
+) -> None:
+    """Blank columns stood in its place."""
+    session.goto(40)
+    app = KernbenchApp(session, "attention_of_" + "some_" * 6 + "name.msgpack")
+    async with piloted(app, (70, 24)):
+        text = status_of(app)
+    assert text.startswith(" attention_")
+    assert "…  op 40/151" in text
+    assert len(text) == 70
+
+
+async def test_crumbs_that_are_too_long_end_in_an_ellipsis(session) -> None:
+    session.goto(16)
+    app = KernbenchApp(session, "a trace")
+    async with piloted(app, (46, 12)):
+        text = app.debugger.crumbs.render_line(0).text
+    assert text == " sip0 > cube0 > pe0 > [pe_scheduler]   compos…"
+
+
 def app_of(session: ReplaySession) -> KernbenchApp:
     return KernbenchApp(session, "a trace")
 

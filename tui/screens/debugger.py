@@ -100,8 +100,8 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         runner = Runner(replay.index)
         super().__init__(replay, runner, glyphs, keymap or Keymap())
         self.notes = [*self.keymap.notes]
-        self.status = Status(replay.index, name)
-        self.crumbs = Crumbs(replay.index)
+        self.status = Status(replay.index, name, glyphs)
+        self.crumbs = Crumbs(replay.index, glyphs)
         self.tabs = Tabs(glyphs)
         self.footer = KeyFooter(self.keymap)
         self.views = {row.key: PaneView(row.key, glyphs) for row in PANES}

@@ -19,13 +19,15 @@ from kernbench.replay.index import Index
 from kernbench.replay.query import FOCUS_LEVELS, Session
 from kernbench.replay.text import count_text, time_text
 from kernbench.visible import visible
-from tui.draw import Glyphs, Line, Run, length, rule, strip
+from tui.draw import Glyphs, Line, Run, clip, cut, length, rule, strip
 from tui.keymap import Keymap
 from tui.messages import Activate
 from tui.runner import Pending
 
 LATE_S = 0.1
 """Most answers are there sooner, and nothing is said of their coming."""
+_LEAST_NAME = 8
+"""Columns in which a part of the file's name still tells it from others."""
 
 _VERDICTS: dict[bool | None, Run] = {
     True: ("  verify ok ", "flight"),
@@ -77,10 +79,14 @@ class LineWidget(Widget):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of the status line; of two the one of less ``worth`` is left out first."""
+    """A part of the status line; of two the one of less ``worth`` is left out first.
+
+    One that has a ``least`` is then cut instead where so many columns stay free.
+    """
 
     worth: int
     run: Run
+    least: int = 0
 
 
 class Status(LineWidget):
@@ -90,9 +96,10 @@ class Status(LineWidget):
     Where the line is too short, what matters least is left out.
     """
 
-    def __init__(self, index: Index, name: str) -> None:
+    def __init__(self, index: Index, name: str, glyphs: Glyphs) -> None:
         super().__init__("status")
         self._index = index
+        self._glyphs = glyphs
         self._file = visible(name)
         info = index.ops.info()
         self._verdict = _Part(4, _VERDICTS[info.verified])
@@ -116,8 +123,11 @@ class Status(LineWidget):
         """Say where the cursor is; ``note`` is about the layout, ``hazards`` are those
         that are known.
         """
-        left = [_Part(1, (" kernbench", "bold")), _Part(3, (f" {self._file}", ""))]
-        left += self._place(session)
+        left = [
+            _Part(1, (" kernbench", "bold")),
+            _Part(3, (f" {self._file}", ""), _LEAST_NAME),
+            *self._place(session),
+        ]
         if session.stops:
             left.append(_Part(6, (f"  {len(session.stops)} BP", "mark")))
         if self._wrong:
@@ -138,7 +148,7 @@ class Status(LineWidget):
             text = f" {late[0].title[:24]} {late[0].done:.0%}"
             right.append(_Part(8, (text, "mark")))
         right.append(self._verdict)
-        self.put(_fitted(left, right, width))
+        self.put(_fitted(left, right, width, self._glyphs))
 
     def _damage(self) -> str:
         """What the file has lost, as far as that is known by now; frames are looked
@@ -162,16 +172,24 @@ class Status(LineWidget):
         ]
 
 
-def _fitted(left: list[_Part], right: list[_Part], width: int) -> Line:
+def _fitted(left: list[_Part], right: list[_Part], width: int, glyphs: Glyphs) -> Line:
     """The parts at both ends of a line; what is worth least is left out until
-    they fit.
+    they fit, or cut where that leaves room.
     """
     parts = [*left, *right]
     while length([part.run for part in parts]) > width and len(parts) > 1:
         parts.remove(min(parts, key=lambda part: (part.worth, part.run)))
-    gap = " " * (width - length([part.run for part in parts]))
-    line = [part.run for part in left if part in parts]
-    line.append((gap, ""))
+    gap = width - length([part.run for part in parts])
+    line: Line = []
+    for part in left:
+        text, style = part.run
+        if part in parts:
+            line.append(part.run)
+        elif 0 < part.least <= gap:
+            shown = min(len(text), gap)
+            line.append((clip(text, shown, glyphs), style))
+            gap -= shown
+    line.append((" " * gap, ""))
     return line + [part.run for part in right if part in parts]
 
 
@@ -180,9 +198,15 @@ class Crumbs(LineWidget):
     brackets.
     """
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Index, glyphs: Glyphs) -> None:
         super().__init__("crumbs")
         self._index = index
+        self._glyphs = glyphs
+
+    def render_line(self, y: int) -> Strip:
+        """The line; one that is too long ends in an ellipsis."""
+        width = self.size.width
+        return strip(cut(self.line, width, self._glyphs), width)
 
     def update_line(self, session: Session) -> None:
         """Say where the cursor's op ran."""
