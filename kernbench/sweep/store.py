@@ -136,14 +136,14 @@ class Store:
         if not added:
             return
         lines = b"".join(row.line() for row in added)
-        end = os.fstat(self._file.fileno()).st_size
-        with Uninterrupted(), _faults(self.folder / POINTS, self._kept):
-            try:
-                _write_all(self._file.fileno(), lines)
-                os.fsync(self._file.fileno())
-            except OSError:
-                os.ftruncate(self._file.fileno(), end)
-                raise
+        file = self._file.fileno()
+        with (
+            Uninterrupted(),
+            _faults(self.folder / POINTS, self._kept),
+            _whole(file),
+        ):
+            _write_all(file, lines)
+            os.fsync(file)
         self.rows |= {row.key: row for row in added}
 
     def log(self, key: str, attempt: int, outcome: Outcome) -> None:
@@ -156,8 +156,9 @@ class Store:
             "seconds": outcome.seconds,
             "error": outcome.error,
         }
-        with _faults(self.folder / WALL, self._kept):
-            _write_all(self._wall.fileno(), json.dumps(data).encode() + b"\n")
+        file = self._wall.fileno()
+        with _faults(self.folder / WALL, self._kept), _whole(file):
+            _write_all(file, json.dumps(data).encode() + b"\n")
 
     def finish(self, keys: Iterable[str]) -> list[Row]:
         """Write ``points.jsonl`` anew, with just these keys, sorted; its rows."""
@@ -189,6 +190,17 @@ def _lines(rows: Mapping[str, Row]) -> bytes:
     return b"".join(rows[key].line() for key in sorted(rows))
 
 
+@contextmanager
+def _whole(file: int) -> Iterator[None]:
+    """Append to a file or not: what a full disk took of it is cut off again."""
+    end = os.fstat(file).st_size
+    try:
+        yield
+    except OSError:
+        os.ftruncate(file, end)
+        raise
+
+
 def _write_all(file: int, data: bytes) -> None:
     """Write bytes to a file; a disk that is nearly full takes some of them only."""
     while data:
@@ -205,10 +217,22 @@ def _faults(path: Path, kept: Callable[[], str] | None = None) -> Iterator[None]
         raise KernbenchError(f"{path}: {error.strerror or error}{ending}") from None
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Write a file as a whole: it is the old one or the new one, never half of it."""
+@contextmanager
+def _new_beside(path: Path) -> Iterator[Path]:
+    """Where to write what is to take the place of a file; gone if it has not."""
     new = path.with_name(f"{path.name}.new")
-    with _faults(path):
+    try:
+        yield new
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file as a whole: it is the old one or the new one, never half of it.
+
+    KernbenchError if the disk is full or fails; then nothing is left of the new one.
+    """
+    with _faults(path), _new_beside(path) as new:
         with new.open("wb") as file:
             file.write(data)
             file.flush()
@@ -264,8 +288,7 @@ def write_parquet(rows: Iterable[Mapping[str, Any]], path: Path) -> bool:
         elif kinds == {int, float}:
             values = [value if value is None else float(value) for value in values]
         columns[name] = pyarrow.array(values)
-    new = path.with_name(f"{path.name}.new")
-    with _faults(path):
+    with _faults(path), _new_beside(path) as new:
         parquet.write_table(pyarrow.table(columns), new)
         os.replace(new, path)
     return True

@@ -3,19 +3,23 @@
 import json
 import math
 import resource
+from contextlib import contextmanager
 
 import pytest
 from pyarrow import parquet
 
 from kernbench.errors import KernbenchError, UsageError
+from kernbench.sweep.point import Outcome
 from kernbench.sweep.space import Point
 from kernbench.sweep.store import (
     OLDER,
     POINTS,
+    WALL,
     Row,
     Store,
     locked,
     read_rows,
+    replace_file,
     row_of,
     write_parquet,
 )
@@ -112,22 +116,65 @@ def test_points_of_another_sweep_are_kept_aside_and_found_again(opened, tmp_path
     assert sorted(opened(tmp_path).rows) == ["a", "b"]
 
 
+@contextmanager
+def disk_with_room_for(nbytes):
+    """No file may become longer than ``nbytes``."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
 def test_a_full_disk_loses_nothing_that_was_written(opened, tmp_path):
     store = opened(tmp_path)
     store.add([row("a")])
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    room = len(row("a").line()) + 10  # and no more in any file
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
-    try:
+    with disk_with_room_for(len(row("a").line()) + 10):
         with pytest.raises(KernbenchError, match="1 points are kept, the same command"):
             store.add([row("b")])
         with pytest.raises(KernbenchError, match="File too large"):
             store.add([row("b")])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert (tmp_path / POINTS).read_bytes() == row("a").line()
     store.add([row("b")])
     assert list(read_rows(tmp_path / POINTS).rows) == ["a", "b"]
+
+
+@pytest.mark.parametrize("room", [0, 10])
+def test_a_file_that_a_full_disk_does_not_take_leaves_no_half(tmp_path, room):
+    path = tmp_path / "sweep.json"
+    path.write_bytes(b"old")
+    records = [{"m": number, "end_ns": 1.5} for number in range(100)]
+    with disk_with_room_for(room):
+        with pytest.raises(KernbenchError, match="File too large"):
+            replace_file(path, b"x" * 100)
+        with pytest.raises(KernbenchError, match="File too large"):
+            write_parquet(records, tmp_path / "points.parquet")
+    assert [found.name for found in tmp_path.iterdir()] == ["sweep.json"]
+    assert path.read_bytes() == b"old"
+
+
+def test_a_file_that_was_interrupted_leaves_no_half(tmp_path, monkeypatch):
+    def interrupted(file):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        replace_file(tmp_path / "sweep.json", b"new")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_log_of_the_clock_has_whole_lines_after_a_full_disk(opened, tmp_path):
+    store = opened(tmp_path)
+    outcome = Outcome(result={}, worker="here")
+    store.log("a", 1, outcome)
+    whole = (tmp_path / WALL).read_bytes()
+    with disk_with_room_for(len(whole) + 10), pytest.raises(KernbenchError):
+        store.log("b", 1, outcome)
+    assert (tmp_path / WALL).read_bytes() == whole
+    store.log("b", 1, outcome)
+    logged = (tmp_path / WALL).read_text().splitlines()
+    assert [json.loads(line)["key"] for line in logged] == ["a", "b"]
 
 
 def test_two_sweeps_do_not_write_to_one_folder(tmp_path):
