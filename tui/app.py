@@ -20,6 +20,7 @@ from textual.theme import BUILTIN_THEMES, Theme
 from tui import themes
 from tui.ansi import SteadyPalette
 from tui.lifecycle import TerminalApp
+from tui.terminal import forbids_colours
 
 if TYPE_CHECKING:
     from kernbench.replay import ReplaySession
@@ -123,8 +124,10 @@ class KernbenchApp(TerminalApp):
         keymap: Keymap | None = None,
         theme: str = "dark",
     ) -> None:
-        if "NO_COLOR" in os.environ:
+        if forbids_colours(os.environ):
             theme = "none"
+        else:  # Textual takes an empty one as set
+            os.environ.pop("NO_COLOR", None)
         self.colours = themes.THEMES[theme]
         # The theme has to be chosen before App.__init__, or it is black on black.
         super().__init__(ansi_color=None if self.colours.has_colours else True)

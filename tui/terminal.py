@@ -46,6 +46,11 @@ def is_terminal(environ: Mapping[str, str]) -> bool:
     return all(os.isatty(fd) for fd in range(len(_STREAMS)))
 
 
+def forbids_colours(environ: Mapping[str, str]) -> bool:
+    """Whether NO_COLOR is set; empty it counts as unset (https://no-color.org)."""
+    return environ.get("NO_COLOR", "") != ""
+
+
 def named_driver(environ: Mapping[str, str]) -> str:
     """Return the driver of Textual that draws in place of a terminal; "" is none.
 
@@ -102,7 +107,7 @@ def _python() -> str:
 
 def _colours(environ: Mapping[str, str]) -> str:
     """Return Rich's name for the colours of the terminal."""
-    if "NO_COLOR" in environ:
+    if forbids_colours(environ):
         return "none, by NO_COLOR"
     from rich.console import Console  # takes 50 ms
 

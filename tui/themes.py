@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.style import Style
 
+from tui.terminal import forbids_colours
+
 CLASS_STYLES = "GMRWFSHC?"
 """The letters of the classes of ops, each the name of a style: its ground and ink."""
 
@@ -227,7 +229,7 @@ def chosen(wanted: str | None, environ: Mapping[str, str]) -> str:
     """The name of the theme to use: NO_COLOR forbids colours, else it is the one that
     is wanted. Where none is, a terminal of sixteen colours keeps its own.
     """
-    if "NO_COLOR" in environ:
+    if forbids_colours(environ):
         return "none"
     if wanted is not None:
         return wanted

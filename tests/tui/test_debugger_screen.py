@@ -469,22 +469,38 @@ async def test_a_cut_file_opens_and_says_so(
 # -- colours, keys of the terminal ----------------------------------------------------
 
 
+def colours_of(app):
+    """The colours on the screen, but for those that the terminal has by itself."""
+    return {
+        colour
+        for strip in screen_strips(app.screen)
+        for segment in strip
+        if segment.style is not None
+        for colour in (segment.style.color, segment.style.bgcolor)
+        if colour is not None and not colour.is_default
+    }
+
+
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)])
 async def test_no_color_leaves_no_colour(size, session, monkeypatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     app = KernbenchApp(session, "matmul.msgpack")
     async with piloted(app, size) as pilot:
         await pilot.pause()
-        strips = screen_strips(app.screen)
-        colours = {
-            colour
-            for strip in strips
-            for segment in strip
-            if segment.style is not None
-            for colour in (segment.style.color, segment.style.bgcolor)
-            if colour is not None and not colour.is_default
-        }
-        assert not colours
+        assert not colours_of(app)
+
+
+async def test_no_color_that_is_empty_forbids_nothing(session, monkeypatch) -> None:
+    app = KernbenchApp(session, "matmul.msgpack")
+    async with piloted(app, (80, 24)) as pilot:
+        await pilot.pause()
+        wanted = colours_of(app)
+    monkeypatch.setenv("NO_COLOR", "")
+    app = KernbenchApp(session, "matmul.msgpack")
+    async with piloted(app, (80, 24)) as pilot:
+        await pilot.pause()
+        assert colours_of(app) == wanted
+    assert len(wanted) > 2
 
 
 @pytest.mark.slow

@@ -188,7 +188,8 @@ def test_every_theme_has_every_style() -> None:
         (None, {"TERM": "xterm"}, "terminal"),
         (None, {"TERM": "linux"}, "terminal"),
         ("light", {"TERM": "xterm"}, "light"),
-        ("light", {"TERM": "xterm-256color", "NO_COLOR": ""}, "none"),
+        ("light", {"TERM": "xterm-256color", "NO_COLOR": ""}, "light"),
+        ("light", {"TERM": "xterm-256color", "NO_COLOR": "0"}, "none"),
         (None, {"TERM": "xterm-256color", "NO_COLOR": "1"}, "none"),
     ],
 )
