@@ -22,7 +22,7 @@ from kernbench.common.progress import (
     stage,
 )
 from kernbench.replay.text import count_text, time_text, wrapped
-from kernbench.replay.time.spans import launched_ns
+from kernbench.replay.time.spans import recorded_between, running_ns
 from kernbench.replay.time.tensor_names import OTHER, SCRATCH, TensorNames
 from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.trace import Trace
@@ -32,6 +32,8 @@ from kernbench.trace.hops import kernel_lines, named
 
 STATIC = "(static)"
 _HOST = "host_"
+_TILE = "TileToken/"
+_COMPOSITE = "composite_"
 _ROWS = 200
 """Rows of a table of lines or tensors; what costs less is one row together."""
 _SHOWN = 12
@@ -62,14 +64,19 @@ class EnergyRow:
 class Energy:
     """The energy of a run of ``ns``, told apart in three ways, the most first.
 
+    Where the trace has not all of the run, ``part`` says what it has, and ``ns`` is the
+    time of that. Of ``unfinished`` composites there are tiles but not the composite:
+    their bytes are counted, and what they compute is not.
+
     ``arithmetic`` counts arithmetic operations: two a multiply-add, one an element op.
     ``hbm_bytes`` were read from HBM or written to it, ``host_hbm_bytes`` of them by the
     host. ``own_rates`` says whether the trace has an ``energy:`` section; else the
     costs are those of the shipped machine.
 
     ``static_joules`` are those of ``pes`` PEs and ``cubes`` cubes, busy or not, for all
-    of the run; in ``launch_ns`` of it at least one launch ran. ``host_joules`` are
-    those of the host's transfers. What is neither is that of kernels.
+    of the ``ns``; in ``launch_ns`` of these at least one launch ran, whether or not it
+    has ended. ``host_joules`` are those of the host's transfers. What is neither is
+    that of kernels.
     """
 
     ns: float
@@ -85,6 +92,8 @@ class Energy:
     static_joules: float
     host_joules: float
     launch_ns: float
+    part: str
+    unfinished: int
     classes: tuple[EnergyRow, ...]
     lines_: tuple[EnergyRow, ...]
     tensors: tuple[EnergyRow, ...]
@@ -131,6 +140,13 @@ class Energy:
             f"{self.hbm_bytes:,} bytes to and from HBM, {self.host_hbm_bytes:,} of "
             "them by the host",
         ]
+        if self.part:
+            heads.append(self.part)
+        if self.unfinished:
+            heads.append(
+                f"of {count_text(self.unfinished, 'composite')} the end is not there: "
+                "bytes are counted, arithmetic is not"
+            )
         if not self.own_rates:
             heads.append(
                 "the trace has no energy: section; costs are those of the shipped "
@@ -226,10 +242,12 @@ class EnergyIndex:
         nodes = trace.nodes
         pes = sum(kind == "pe_cpu" for kind in nodes.type)
         cubes = sum(kind == "m_cpu" for kind in nodes.type)
-        static_pj = rates.static_w(pes, cubes) * trace.end_ns * 1e3  # 1 W is 1e3 pJ/ns
+        t0, t1 = recorded_between(trace)
+        ns = t1 - t0
+        static_pj = rates.static_w(pes, cubes) * ns * 1e3  # 1 W is 1e3 pJ/ns
         columns.spent.pj["static"] = static_pj
         by_class = columns.spent.pj
-        table = _Table(trace.end_ns, sum(by_class.values()), columns.arithmetic)
+        table = _Table(ns, sum(by_class.values()), columns.arithmetic)
         host = computed_beside(lambda: _host(trace, touched, columns), progress, 0.7)
         by_line = _by_line(trace, columns, stage(progress, 0.72, 0.8))
         by_tensor = _by_tensor(trace, columns, stage(progress, 0.8, 1.0))
@@ -237,7 +255,7 @@ class EnergyIndex:
             sums[STATIC] = static_pj
         total = table.row("", table.total_pj)
         return Energy(
-            ns=trace.end_ns,
+            ns=ns,
             joules=total.joules,
             watts=total.watts,
             pj_op=total.pj_op,
@@ -249,7 +267,9 @@ class EnergyIndex:
             cubes=cubes,
             static_joules=static_pj * PJ,
             host_joules=host.pj * PJ,
-            launch_ns=launched_ns(trace),
+            launch_ns=running_ns(trace),
+            part=_part(trace),
+            unfinished=computed_beside(lambda: _unfinished(trace), progress, 1.0),
             classes=table.rows({name: by_class[name] for name in CLASSES}),
             lines_=table.rows(by_line),
             tensors=table.rows(by_tensor),
@@ -285,6 +305,26 @@ class _Table:
             name = f"({len(rest):,} more)"
             shown.append(self.row(name, sum(pj for _, pj in rest)))
         return tuple(shown)
+
+
+def _part(trace: Trace) -> str:
+    """What a trace has of its run, in words; nothing where that is all."""
+    if trace.window is not None:
+        return (
+            f"a part of a run, {trace.window.text}: ops that reach into it count whole"
+        )
+    if (trace.end or {}).get("error"):
+        return "an error ended the run: this is up to there"
+    if not trace.complete:
+        return "the run went on, or was killed: this is up to where its trace ends"
+    return ""
+
+
+def _unfinished(trace: Trace) -> int:
+    """How many composites have tiles in a trace, and are not in it themselves."""
+    cmd = trace.op_columns.cmd[:]
+    tiles = np.unique(cmd[named(trace, _TILE)])
+    return len(np.setdiff1d(tiles, cmd[named(trace, _COMPOSITE)]))
 
 
 def _by_row(trace: Trace, touched: AccessColumns) -> AccessColumns:

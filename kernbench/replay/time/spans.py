@@ -41,8 +41,50 @@ def launched_ns(trace: Trace) -> float:
 
     It is ``launch_ns`` of ``kernbench run --json``.
     """
-    spans = sorted((launch.t_start, launch.t_end) for launch in trace.launches)
+    return _covered_by(_ended(trace), 0.0, np.inf)
+
+
+def running_ns(trace: Trace) -> float:
+    """For how long at least one launch ran, whether or not it has ended.
+
+    One that has not is known by the calls of its kernels, and lasts until the end of
+    the trace. Of a part of a trace only its window counts.
+    """
+    t0, t1 = recorded_between(trace)
+    return _covered_by(_ended(trace) + _not_ended(trace), t0, t1)
+
+
+def recorded_between(trace: Trace) -> tuple[float, float]:
+    """From when to when a trace knows what the run did, ns.
+
+    Of a part that is its window, else all of the run.
+    """
+    known = trace.window
+    if known is None:
+        return 0.0, trace.end_ns
+    begin = min(max(known.t0, 0.0), trace.end_ns)
+    return begin, max(min(known.t1, trace.end_ns), begin)
+
+
+def _ended(trace: Trace) -> list[tuple[float, float]]:
+    """When each launch that has ended began, and when it ended."""
+    return [(launch.t_start, launch.t_end) for launch in trace.launches]
+
+
+def _not_ended(trace: Trace) -> list[tuple[float, float]]:
+    """When each other launch made its first call, and the end of the trace."""
+    log = trace.commands
+    ended = [launch.launch for launch in trace.launches]
+    calls = np.flatnonzero((log.launch[:] >= 0) & ~np.isin(log.launch[:], ended))
+    launches, which = np.unique(log.launch[calls], return_inverse=True)
+    began = np.full(len(launches), np.inf)
+    np.minimum.at(began, which.reshape(-1), log.t_issue[calls])
+    return [(begin, trace.end_ns) for begin in began.tolist()]
+
+
+def _covered_by(spans: list[tuple[float, float]], t0: float, t1: float) -> float:
+    """How much of t0 to t1 (ns) lies in at least one of some spans, in any order."""
     if not spans:
         return 0.0
-    starts, ends = np.array(spans).T
-    return covered(starts, ends, float(starts[0]), float(ends.max()))
+    starts, ends = np.array(sorted(spans)).T
+    return covered(starts, ends, max(t0, starts[0]), max(min(t1, ends.max()), t0))

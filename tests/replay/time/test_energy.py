@@ -9,11 +9,13 @@ from bench_sizes import UNEVEN
 from click.testing import CliRunner
 
 from kernbench.cli import main
-from kernbench.errors import TopologyError
+from kernbench.errors import KernelError, TopologyError
 from kernbench.replay import ReplaySession
 from kernbench.runtime_api import run_bench
 from kernbench.topology import load_topology
 from kernbench.trace import Trace
+from kernbench.trace.cut import cut
+from kernbench.trace.frames import FrameFile
 
 ONE_CUBE = {"sips.count": 1, "cube_mesh.w": 1, "cube_mesh.h": 1}
 ONE_DOT = """
@@ -330,6 +332,85 @@ def test_launches_that_overlap_are_counted_once(run):
         if any(start <= t0 and t1 <= end for start, end in spans)
     )
     assert session.energy().launch_ns == pytest.approx(by_hand)
+
+
+# -- traces that have not all of the run ---------------------------------------------
+
+
+FAILING = """
+    from kernbench.benches import bench
+
+
+    def kernel(x, count, tl):
+        for number in range(8):
+            y = tl.load(x)
+            if number == count:
+                raise ValueError("enough")
+
+
+    @bench(name="failing", description="its second launch fails")
+    def run(torch):
+        x = torch.tensor([1.0] * 64, "f32", name="x")
+        torch.launch("first", kernel, x, 8)
+        torch.launch("second", kernel, x, 5)
+"""
+
+
+def test_launches_that_have_not_ended_ran_until_the_trace_ends(one_dot, tmp_path):
+    one_dot()
+    (path,) = tmp_path.rglob("*.msgpack")
+    (launch,) = Trace.open(path).launches
+    (frame,) = FrameFile(path).by_tag["launches"]
+    killed = tmp_path / "killed.msgpack"
+    killed.write_bytes(path.read_bytes()[: frame.offset])
+    session = ReplaySession(Trace.open(killed))
+    assert not session.trace.launches
+    found = session.energy()
+    assert found.launch_ns == session.trace.end_ns - launch.t_start
+    assert found.launch_ns > 0
+    text = " ".join(found.lines(1000))
+    assert "the run went on, or was killed" in text
+
+
+def test_a_launch_that_an_error_ended_ran_until_then(tmp_path):
+    bench = tmp_path / "failing.py"
+    bench.write_text(textwrap.dedent(FAILING))
+    path = tmp_path / "failing.msgpack"
+    with pytest.raises(KernelError):
+        run_bench(str(bench), trace=path)
+    session = ReplaySession(Trace.open(path))
+    found = session.energy()
+    (first,) = session.trace.launches
+    log = session.trace.commands
+    begun = log.t_issue[:][log.launch[:] == 1].min()
+    wanted = first.t_end - first.t_start + session.trace.end_ns - begun
+    assert found.launch_ns == pytest.approx(wanted)
+    assert "an error ended the run: this is up to there" in found.lines(100)
+
+
+def test_the_energy_of_a_part_is_that_of_its_time(run, tmp_path):
+    _, session = run("matmul", ONE_CUBE, **UNEVEN["matmul"])
+    (launch,) = session.trace.launches
+    t0 = launch.t_start + 100.5
+    path = tmp_path / "part.msgpack"
+    cut(session.trace.path, path, t0, t0 + 200, "*")
+    found = ReplaySession(Trace.open(path)).energy()
+    assert (found.ns, found.launch_ns) == (200, 200)
+    assert found.static_joules == pytest.approx((8 * 0.5 + 2) * 200e-9)
+    assert found.lines(100)[0].split(":")[0].endswith("in 200.00ns")
+    assert any("a part of a run, " in line for line in found.lines(100))
+
+
+def test_composites_without_an_end_are_counted(run, tmp_path):
+    _, session = run("matmul", ONE_CUBE, **UNEVEN["matmul"])
+    assert session.energy().unfinished == 0
+    path = tmp_path / "part.msgpack"
+    tiles = "*.pe0.pe_dma"
+    cut(session.trace.path, path, 0.0, session.trace.end_ns, tiles)
+    found = ReplaySession(Trace.open(path)).energy()
+    assert (found.unfinished, found.arithmetic) == (1, 0)
+    text = " ".join(found.lines(1000))
+    assert "of 1 composite the end is not there: bytes are counted, arithm" in text
 
 
 @pytest.mark.slow
