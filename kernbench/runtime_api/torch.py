@@ -41,7 +41,12 @@ from kernbench.sim_engine.engine import HOST, GraphEngine
 from kernbench.sim_engine.event_log import Shard
 from kernbench.sim_engine.expected import unused
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
-from kernbench.sim_engine.verify import Expectation, as_stored
+from kernbench.sim_engine.verify import (
+    Expectation,
+    as_stored,
+    lost_numbers,
+    rounded,
+)
 
 __all__ = ["Tensor", "TensorPtr", "Torch"]
 
@@ -108,13 +113,17 @@ class Torch:
     ) -> Tensor:
         """Copy host data to the machine, rounded to ``dtype``; None: that of the data.
 
+        What the dtype has not, as 70,000 in f16, is told in the notes of the results.
         UsageError for a dtype that we do not have, and as for ``empty``.
         """
         given = np.asarray(data)
-        rounded_to = np_dtype(dtype_name(dtype or given.dtype))
-        array = np.array(given, rounded_to, order="C")
+        stored_as = dtype_name(dtype or given.dtype)
+        array = rounded(given, stored_as)
         array.flags.writeable = False
         tensor = self._allocate(array.shape, name_of(array.dtype), dp, name)
+        lost = lost_numbers(f"tensor {tensor.name!r}", given, array, stored_as)
+        if lost:
+            self.notes.append(lost)
         self._write(tensor, array)
         return tensor
 
@@ -127,7 +136,7 @@ class Torch:
         name: Name = None,
     ) -> Tensor:
         """A tensor of one value."""
-        data = np.full(tuple(shape), value, np_dtype(dtype_name(dtype)))
+        data = np.broadcast_to(np.asarray(value), tuple(shape))
         return self.tensor(data, dtype, dp, name)
 
     def zeros(
@@ -215,7 +224,11 @@ class Torch:
                 raise VerificationError(
                     f"expect {name!r}: {which}={bound}: must be 0 or more, and finite"
                 )
-        whole = as_stored(name, whole, tensor.dtype)
+        given = whole
+        whole = as_stored(name, given, tensor.dtype)
+        lost = lost_numbers(f"expect {name!r}", given, whole, tensor.dtype)
+        if lost:
+            self.notes.append(f"{lost}; an output that overflows is right there")
         self.multiprocessing.drain()
         for shard in tensor.shards:
             key = name if len(tensor.shards) == 1 else f"{name}.{shard.index}"

@@ -84,6 +84,19 @@ class VerifyRow:
             return ""
         return f"{odd:,} not finite, else "
 
+    @property
+    def not_finite(self) -> str:
+        """What to say of a reference that is NaN or infinite somewhere."""
+        nans = self.nans[1]
+        infs = self.infs[1]
+        if not nans + infs:
+            return ""
+        return (
+            f"{self.tensor}: the reference itself is not finite at {nans + infs:,} of "
+            f"{self.elements:,} elements ({nans:,} NaN, {infs:,} infinite), and the "
+            "same there counts as right"
+        )
+
 
 def ulp_distance(a: Array, b: Array) -> Array:
     """How many values of their float dtype two arrays are apart; +0 and -0 are one."""
@@ -129,7 +142,36 @@ def as_stored(name: str, reference: Array, dtype: str) -> Array:
             f"and {dtype} has no such number; give the tensor a wider dtype or, if it "
             f"is to wrap, the reference as .astype({np_dtype(dtype).name!r})"
         )
-    return reference.astype(np_dtype(dtype), order="C")
+    return rounded(reference, dtype)
+
+
+def rounded(values: Array, dtype: str) -> Array:
+    """A copy of some numbers in another dtype, row-major; see ``lost_numbers``."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.array(values, np_dtype(dtype), order="C")
+
+
+def lost_numbers(what: str, given: Array, stored: Array, dtype: str) -> str:
+    """Which of some numbers ``dtype`` has not, even rounded, in words.
+
+    Of a float those are finite ones that are too large for it. ``stored`` is what
+    ``rounded`` made of the ``given`` ones. Nothing if all are there.
+    """
+    if given.dtype == stored.dtype:
+        return ""
+    if is_float(dtype):
+        odd: Bools = np.asarray(~np.isfinite(stored))
+        lost = odd & np.isfinite(as_f64(given)) if odd.any() else odd
+    else:
+        lost = np.asarray(~fits(given, dtype))
+    first = first_index(lost)
+    if first is None:
+        return ""
+    return (
+        f"{what}: {dtype} has no such number as {int(lost.sum()):,} of the "
+        f"{lost.size:,} given, the first of them {given[first]} at {list(first)}, "
+        f"which is taken as {stored[first]}"
+    )
 
 
 def _distance(actual: Array, expected: Array, a: Floats, r: Floats) -> Floats:
@@ -367,7 +409,8 @@ class VerifyReport:
         for cells in table:
             lines.append(_table_line(cells, widths)[:_WIDTH].rstrip())
         for row in rows:
-            lines += textwrap.wrap(row.note, _WIDTH, subsequent_indent="  ")
+            for text in (row.note, row.not_finite):
+                lines += textwrap.wrap(text, _WIDTH, subsequent_indent="  ")
         return "\n".join(lines)
 
 

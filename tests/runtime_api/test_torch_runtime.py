@@ -285,6 +285,61 @@ def test_expect_refuses_a_number_that_an_integer_dtype_has_not(torch, number):
         torch.expect(x, np.array([0, number]))
 
 
+LARGEST = {"f16": 65504.0, "bf16": 3.3895e38, "f32": 3.4028e38, "fp8_e4m3": 448.0}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", LARGEST)
+def test_a_reference_that_is_too_large_for_its_dtype_is_told(torch, dtype):
+    """Rounded it is infinite or NaN, and so is what overflows: that would pass."""
+    x = torch.zeros((2, 2), dtype, name="x")
+    torch.expect(x, np.full((2, 2), LARGEST[dtype]), name="fits")
+    torch.expect(x, np.array([[0, np.inf], [np.nan, 1]]), name="never_finite")
+    assert not torch.notes
+    high = 4 * LARGEST[dtype]
+    torch.expect(x, np.array([[0, high], [-high, 1]]), name="high")
+    (note,) = torch.notes
+    taken = "nan" if dtype.startswith("fp8") else "inf"
+    assert f"'high': {dtype} has no such number as 2 of the 4 given, the first" in note
+    assert f"{high} at [0, 1], which is taken as {taken}; an output that" in note
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("dtype", "number", "taken"),
+    [("f16", 7e4, "inf"), ("f16", 70_000, "inf"), ("i8", 300, "44"), ("u8", -1, "255")],
+)
+def test_data_that_their_dtype_has_not_are_told(torch, dtype, number, taken):
+    torch.tensor([1, number], dtype, name="x")
+    torch.full((2, 2), number, dtype, name="y")
+    text = f"{dtype} has no such number as"
+    assert torch.notes == [
+        f"tensor 'x': {text} 1 of the 2 given, the first of them {number} at [1], "
+        f"which is taken as {taken}",
+        f"tensor 'y': {text} 4 of the 4 given, the first of them {number} at [0, 0], "
+        f"which is taken as {taken}",
+    ]
+
+
+def test_a_verdict_says_where_its_reference_is_not_finite(simulate, phase2):
+    def square(x_ptr, tl):
+        x = tl.load(x_ptr, (4,), "f16")
+        tl.store(x_ptr, x * x)
+
+    def bench(torch):
+        numbers = np.array([1.0, 300.0, -2.0, -400.0])
+        x = torch.tensor(numbers, "f16", name="x")
+        torch.launch("square", square, x)
+        torch.expect(x, numbers**2)
+
+    run = simulate(bench)
+    report = phase2(run)
+    assert report.ok
+    text = " ".join(report.as_text().split())
+    assert "x: the reference itself is not finite at 2 of 4 elements" in text
+    assert "(0 NaN, 2 infinite)" in text
+
+
 def test_a_sum_that_wraps_is_not_what_was_expected(simulate):
     def kernel(x_ptr, tl):
         x = tl.load(x_ptr, (2,), "i8")
