@@ -35,24 +35,20 @@ from kernbench.trace.mapped import Column
 __all__ = ["WHATS", "CriticalIndex", "CriticalPath", "Step", "repeated_steps"]
 
 # The field of the spec that would be changed to find out what a part of the path costs.
+# What a DMA, a link or a channel takes hangs on several; which of them only a re-timing
+# tells.
 _HINTS = {
     "gemm": "pe.clock_ghz",
     "math": "pe.clock_ghz",
-    "dma read": "pe.dma.setup_ns",
-    "dma write": "pe.dma.setup_ns",
     "fetch": "pe.tcm.read_bw_gbs",
     "store": "pe.tcm.write_bw_gbs",
     "issue": "pe.cpu.issue_cycles",
-    "hbm_channel": "cube.hbm.channel_bw_gbs",
     "sram_port": "cube.sram.to_router_bw_gbs",
 }
-_LINK_HINTS = {
-    "pcie": "system.pcie_bw_gbs",
-    "ucie": "cube.ucie.bw_gbs",
-    "io_noc": "sip.io.noc_bw_gbs",
-    "": "router.link_bw_gbs",
-}
-"""What makes the links faster behind a node with that in its name."""
+_IN_TURN = ("link", "hbm_channel", "sram_port")
+"""Waits of ops in service behind the bytes of others."""
+_WORTH = 0.01
+"""The share of the path from which on such waits are told."""
 _LINES = 8  # kernel lines in the text
 _NODES = 1 << 12  # nodes of the path between two calls of progress, some ms
 _NONE = -1
@@ -103,12 +99,8 @@ class CriticalPath:
         lines = [f"critical path of {time_text(whole)}, {span}"]
         for what, ns in [*self.totals.items(), *list(self.by_line.items())[:_LINES]]:
             lines.append(f"{ns / whole:>7.1%} {ns:>12.2f} ns  {what}")
-        largest = next(iter(self.totals), "")
-        field = self._hint(largest)
-        if field:
-            ask = f"kernbench trace whatif FILE {field}=…"
-            hint = f"most of it is {largest}; what if: {ask}"
-            lines += wrapped(hint, width, 2)
+        for text in (self._hint(), self._doubt(whole)):
+            lines += wrapped(text, width, 2)
         if self.steps:
             times = "t0 t1" if width >= 100 else "t0"
             names = f"{times} ns times what op node site"
@@ -117,16 +109,31 @@ class CriticalPath:
             lines.append(f"({self.left_out:,} shorter steps)")
         return lines
 
-    def _hint(self, largest: str) -> str:
-        """The field that would have less of what the path is most of; "": none."""
-        if largest != "link":
-            return _HINTS.get(largest, "")
-        waited = dict.fromkeys(_LINK_HINTS.values(), 0.0)
-        for step in self.steps:
-            if step.what == "link":
-                part = next(part for part in _LINK_HINTS if part in step.node)
-                waited[_LINK_HINTS[part]] += step.ns
-        return max(waited, key=waited.__getitem__)
+    def _hint(self) -> str:
+        """How to find out what would have less of what the path is most of."""
+        largest = next(iter(self.totals), "")
+        if not largest:
+            return ""
+        ask = "kernbench trace whatif FILE"
+        field = _HINTS.get(largest)
+        if field is not None:
+            ask = f"{ask} {field}=…"
+        return f"most of it is {largest}; what if: {ask}"
+
+    def _doubt(self, whole: float) -> str:
+        """That an op on the path may have slack, if it comes before a wait in turn.
+
+        The path is of ``whole`` ns. Whoever comes earlier to a link or a memory that
+        is taken by others waits longer there.
+        """
+        waited = sum(self.totals.get(what, 0.0) for what in _IN_TURN)
+        if waited < _WORTH * whole:
+            return ""
+        return (
+            f"{waited / whole:.1%} of it are waits behind the bytes of others: less of "
+            "what comes before one may only make that longer, which "
+            "`kernbench trace whatif FILE` knows"
+        )
 
 
 class _Waits(NamedTuple):

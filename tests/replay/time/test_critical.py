@@ -1,5 +1,6 @@
 """The critical path covers the launches and names what sets their end; slack."""
 
+import re
 from dataclasses import replace
 
 import hypothesis.strategies as st
@@ -19,12 +20,13 @@ from kernbench.replay import ReplaySession
 from kernbench.replay.plain import as_data
 from kernbench.replay.text import as_text
 from kernbench.replay.time.critical import WHATS, repeated_steps
-from kernbench.runtime_api import run_bench
+from kernbench.runtime_api import Change, rerun, run_bench
 from kernbench.runtime_api.placement import DPPolicy
 from kernbench.runtime_api.torch import Torch
 from kernbench.sim_engine.engine import GraphEngine
 from kernbench.topology import build_topology
 from kernbench.trace import Trace, TraceWriter
+from kernbench.trace.spec_values import spec_number
 
 BENCHES = [*UNEVEN, "ccl_allreduce", "mlp_tp"]
 TWO_PES = DPPolicy(cube="row_wise", pe="row_wise", num_cubes=1, num_pes=2)
@@ -273,6 +275,93 @@ def test_what_is_on_the_path_sets_the_end(benches, tmp_path):
     gemm = usual.critical_path().totals["gemm"]
     assert gain >= gemm / 2
     assert quick.critical_path().totals["gemm"] == pytest.approx(gemm / 2, rel=0.2)
+
+
+STRANGERS = """
+from kernbench.benches import bench
+from kernbench.runtime_api import DPPolicy
+
+ROWS = DPPolicy(cube="row_wise", pe="row_wise", num_cubes=2)
+
+
+def near(x, tl):
+    for _ in range(4):
+        tl.load(x)
+
+
+def first(x, tl):
+    for _ in range(4):
+        tl.load(x[:4])
+
+
+def math(x, tl):
+    total = tl.load(x)
+    for _ in range(8):
+        total = tl.exp(total)
+
+
+KERNELS = {"near": near, "first": first, "math": math}
+
+
+@bench(name="strangers", description="one kernel on the PEs of two cubes")
+def run(torch, kernel="near", n=64):
+    x = torch.tensor(torch.rng.standard_normal((64, n)), "f16", ROWS, name="x")
+    torch.launch(kernel, KERNELS[kernel], x)
+"""
+
+
+@pytest.fixture
+def stranger(tmp_path):
+    """stranger(kernel, n, spec): the session of a run of a bench of its own."""
+    bench = tmp_path / "strangers.py"
+    bench.write_text(STRANGERS)
+
+    def stranger(kernel, n, spec=None):
+        path = tmp_path / "trace"
+        params = {"kernel": kernel, "n": n}
+        run_bench(str(bench), params=params, spec=spec, trace=path, verify=False)
+        return ReplaySession(Trace.open(path))
+
+    return stranger
+
+
+@pytest.mark.parametrize("kernel", ["near", "first", "math"])
+@pytest.mark.parametrize("n", [64, 2048])
+def test_a_field_that_is_hinted_at_makes_the_run_faster(stranger, kernel, n):
+    """Of twice as much of it at least a third of what the path is most of is gone."""
+    usual = stranger(kernel, n)
+    path = usual.critical_path()
+    text = as_text(path, 200)
+    field = re.search(r"whatif FILE (\S+)=…", text)
+    if field is None:
+        assert re.search(r"what if: kernbench trace whatif FILE$", text, re.MULTILINE)
+        return
+    name = field[1]
+    twice = 2 * spec_number(usual.trace.spec, name)
+    quick = stranger(kernel, n, {name: twice})
+    gain = np.ptp(usual.launch_window()) - np.ptp(quick.launch_window())
+    largest = next(iter(path.totals.values()))
+    assert gain >= largest / 3, f"{name} is hinted at"
+
+
+@pytest.mark.parametrize("kernel", ["near", "first", "math"])
+def test_what_is_on_the_path_and_may_be_late_is_doubted(stranger, tmp_path, kernel):
+    """An op on the path that is held back moves the end, or it is said that it may
+    not.
+    """
+    delay_ns = 2.0
+    session = stranger(kernel, 512)
+    path = session.critical_path()
+    ops = np.unique(path.ops[path.ops >= 0]).tolist()
+    moved = []
+    for op in ops[:: max(len(ops) // 3, 1)]:
+        late = tmp_path / f"late_{op}"
+        rerun(session.trace, late, Change(delays=[(op, delay_ns)]))
+        window = ReplaySession(Trace.open(late)).launch_window()
+        moved.append(window[1] - session.launch_window()[1])
+    is_doubted = "waits behind the bytes of others" in as_text(path, 200)
+    assert is_doubted or min(moved) >= delay_ns - 1e-3
+    assert is_doubted == (kernel == "first")
 
 
 # -- slack --
