@@ -12,6 +12,7 @@ import plain_time
 import pytest
 import random_kernels
 import random_races
+import random_ranks
 import random_slices
 from random_delays import delayed
 
@@ -145,3 +146,20 @@ def test_what_comes_out_otherwise_with_delays_is_reported(seed, tmp_path):
 def test_nothing_comes_out_otherwise_where_nothing_is_reported(seed, tmp_path):
     path = recorded(random_races.program(seed), tmp_path)
     assert not differs(path, tmp_path / "new.msgpack", seed)
+
+
+@pytest.mark.parametrize("seed", seeds(5, 30, 300))
+def test_races_of_launches_of_two_ranks_are_those_without_a_barrier(seed, tmp_path):
+    """Whether they are on two PEs or on one, which serves them one after the other.
+
+    A trace does not say who launched what: where that is told, the program may have
+    other races than are found.
+    """
+    program = random_ranks.program(seed)
+    hazards = ReplaySession(Trace.open(recorded(program.text, tmp_path))).hazards()
+    found = set()
+    for row in hazards.rows:
+        lines = [int(site.rpartition(":")[2]) for site in row.sites]
+        found.add(pair(*map(program.number_of, lines)))
+    if "which rank asked for launch" not in hazards.unchecked:
+        assert found == program.races()

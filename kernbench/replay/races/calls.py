@@ -8,18 +8,21 @@ import numpy as np
 
 from kernbench.common.arrays import Bools, Ints, places_in_runs
 from kernbench.common.messages import NO_CMD
+from kernbench.replay.races.streams import NEVER, stream_numbers
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import has_text
 
-NEVER = 1 << 40
-"""The number of a call that no PE makes: what is known to end there never is."""
+__all__ = ["NEVER", "Calls", "calls_of"]
 
 
 class Calls(NamedTuple):
     """The calls of a trace, by their rows in ``trace.commands``.
 
-    ``pe`` numbers the PEs that ran kernels, from 0, and is -1 for calls of the host.
+    ``pe`` numbers the PEs that ran kernels, from 0, and is -1 for calls of the host. A
+    PE on which several ranks launch has a number for each: it serves one kernel at a
+    time, but whose comes first is nobody's promise. ``home`` has the lowest number of
+    the same PE, for each of the ``pes`` numbers.
     ``number`` counts the calls of a PE in program order, over all launches. When call
     number ``done`` of the PE has returned, all that the call issued is known to have
     ended: the call itself if it waits, else the first that waits for it, else the end
@@ -32,6 +35,7 @@ class Calls(NamedTuple):
     done: Ints
     launch: Ints
     pes: int
+    home: Ints
     by_cmd: Groups
 
 
@@ -41,7 +45,11 @@ def calls_of(trace: Trace) -> Calls:
     by_cmd = Groups(log.cmd)
     launch = log.launch[:].astype(np.int64)
     of_kernel = np.flatnonzero(launch >= 0)
-    nodes, pe_of_kernel = np.unique(log.pe[of_kernel], return_inverse=True)
+    node = log.pe[of_kernel].astype(np.int64)
+    stream = stream_numbers(trace, launch[of_kernel])
+    keys, pe_of_kernel = np.unique((node << 32) + stream, return_inverse=True)
+    nodes, which = np.unique(keys >> 32, return_inverse=True)
+    home = np.searchsorted(keys >> 32, nodes)[which]
     pe = np.full(len(launch), -1)
     pe[of_kernel] = pe_of_kernel
     order = of_kernel[np.lexsort((log.cmd[of_kernel], pe_of_kernel))]
@@ -50,7 +58,7 @@ def calls_of(trace: Trace) -> Calls:
     done = _awaited(log.awaits[:].astype(np.int64), pe, number, by_cmd)
     is_exit = has_text(trace, log.call, "exit")
     done[order] = np.minimum(done[order], _exits(order, is_exit, pe, launch, number))
-    return Calls(pe, number, done, launch, len(nodes), by_cmd)
+    return Calls(pe, number, done, launch, len(keys), home, by_cmd)
 
 
 def _places_in_group(groups: Ints) -> Ints:

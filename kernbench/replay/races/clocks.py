@@ -7,30 +7,17 @@ start of a launch, before which all of the launches before it have ended.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections import defaultdict
 from functools import partial
-from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from kernbench.common.arrays import Ints
-from kernbench.common.exact_time import SAME_NS
 from kernbench.common.progress import Progress, computed_beside
-from kernbench.replay.races.calls import NEVER, Calls
+from kernbench.replay.races.calls import Calls
+from kernbench.replay.races.streams import BENCH, NEVER, HostCall, host_calls
 from kernbench.trace import Trace
-from kernbench.trace.hops import has_text
-
-_RANK_TENSOR = re.compile(r"rank\d+\.")
-_CALLS_OF_RANKS = ("barrier", "launch all_reduce")
-_Stream: TypeAlias = tuple[int, int]
-"""Calls of the host that follow each other: the SIP that they are for, and which of
-those who call for it this is.
-"""
-
-_BENCH: _Stream = (-1, 0)
-"""The stream of the bench itself, which is before and after all ranks."""
 
 _EVERY = 1 << 10
 """Receives between two calls of progress; one takes some us."""
@@ -60,11 +47,6 @@ class Clocks:
         return np.where(is_own, clock[within], found)
 
 
-def has_ranks(trace: Trace) -> bool:
-    """Whether the run has ranks, whose launches run side by side."""
-    return _first_call_of_ranks(trace) < NEVER
-
-
 def clocks_of(trace: Trace, calls: Calls, messages: Ints, progress: Progress) -> Clocks:
     """The clocks of a run.
 
@@ -86,7 +68,7 @@ class _Making:
         order = kernel[np.lexsort((calls.number[kernel], calls.pe[kernel]))]
         self._order = order
         self._firsts = np.searchsorted(calls.pe[order], np.arange(calls.pes))
-        self._host = _host_calls(trace)
+        self._host = host_calls(trace)
         # the clock of each stream of the host, and that with which a launch began
         self._streams = {call.stream: 0 for call in self._host}
         self._bases: dict[int, int] = {}
@@ -167,11 +149,11 @@ class _Making:
     def _base(self, launch: int) -> int:
         """The clock with which the PEs of a launch begin."""
         if launch not in self._bases:
-            stream = self._stream_of.get(launch, _BENCH)
+            stream = self._stream_of.get(launch, BENCH)
             self._bases[launch] = self._streams.get(stream, 0)
         return self._bases[launch]
 
-    def _ended(self, call: _HostCall) -> None:
+    def _ended(self, call: HostCall) -> None:
         """A launch has ended, or a barrier is passed."""
         clock = self._table[self._streams[call.stream]].copy()
         if call.launch >= 0:
@@ -183,109 +165,13 @@ class _Making:
             pes, numbers = ends
             clock[pes] = np.maximum(clock[pes], numbers)
         streams = [call.stream]
-        if call.launch < 0 or call.stream == _BENCH:
+        if call.launch < 0 or call.stream == BENCH:
             streams = [*self._streams]
             for known in self._streams.values():
                 np.maximum(clock, self._table[known], out=clock)
         self._table.append(clock)
         for stream in streams:
             self._streams[stream] = len(self._table) - 1
-
-
-class _HostCall(NamedTuple):
-    """The call of a launch, or of a barrier (``launch`` is -1), that returned.
-
-    ``row`` is that in ``trace.commands``. Calls of a ``stream`` follow each other:
-    those of the bench itself, or of a rank. Of a rank a trace has the SIP that it calls
-    for. Calls for one SIP that are under way together are of several ranks; which of
-    these calls later is not known, and taken to be the one that was last.
-    """
-
-    row: int
-    launch: int
-    stream: _Stream
-
-
-def _host_calls(trace: Trace) -> list[_HostCall]:
-    """The launches and barriers of the host, as they returned.
-
-    Launches are numbered as they were asked for.
-    """
-    log = trace.commands
-    host = np.flatnonzero(log.launch[:] < 0)
-    host = host[np.argsort(log.cmd[host], kind="stable")]
-    ranks_from = _first_call_of_ranks(trace)
-    # by SIP: when the last call of each of its ranks has ended
-    under_way: dict[int, list[float]] = defaultdict(list)
-    found = []
-    launches = 0
-    for row in host.tolist():
-        name = trace.strings[log.call[row]]
-        launch = -1
-        if name.startswith("launch "):
-            launch = launches
-            launches += 1
-        elif name != "barrier":
-            continue
-        stream = _BENCH
-        if int(log.cmd[row]) >= ranks_from:
-            sip = int(trace.nodes.sip[int(log.pe[row])])
-            began, ended = float(log.t_issue[row]), float(log.t_resume[row])
-            stream = _stream_of(under_way[sip], sip, began, ended)
-        found.append(_HostCall(row, launch, stream))
-    return sorted(found)
-
-
-def _stream_of(under_way: list[float], sip: int, began: float, ended: float) -> _Stream:
-    """The stream of a call for a SIP, by when the last call of each stream has ended,
-    ns; notes when this one has.
-    """
-    free = [at for at, until in enumerate(under_way) if until <= began + SAME_NS]
-    if free:
-        at = max(free, key=under_way.__getitem__)
-        under_way[at] = ended
-    else:
-        at = len(under_way)
-        under_way.append(ended)
-    return sip, at
-
-
-def _first_call_of_ranks(trace: Trace) -> int:
-    """The number of the first call that only a rank makes; ``NEVER`` if there is none.
-
-    A rank makes tensors that are named after it, passes barriers and reduces, and its
-    launches may overlap others'.
-    """
-    first = NEVER
-    allocs = trace.alloc_columns
-    for name in np.unique(allocs.tensor[:]).tolist():
-        if _RANK_TENSOR.match(trace.strings[name]):
-            mine = allocs.cmd[:][allocs.tensor[:] == name]
-            first = min(first, int(mine.min()))
-    log = trace.commands
-    host = np.flatnonzero(log.launch[:] < 0)
-    of_ranks = host[has_text(trace, log.call[host], *_CALLS_OF_RANKS)]
-    if len(of_ranks):
-        first = min(first, int(log.cmd[of_ranks].min()))
-    return min(first, _first_launch_beside_another(trace, host))
-
-
-def _first_launch_beside_another(trace: Trace, host: Ints) -> int:
-    """The number of the first of the calls of the ``host`` that is a launch and is
-    under way together with another; ``NEVER`` if there is none.
-    """
-    log = trace.commands
-    names = [trace.strings[name] for name in log.call[host].tolist()]
-    is_launch = np.array([name.startswith("launch ") for name in names], np.bool_)
-    launched = host[is_launch] if len(host) else host
-    launched = launched[np.argsort(log.cmd[launched], kind="stable")]
-    began = log.t_issue[launched]
-    ended = log.t_resume[launched]
-    behind = np.flatnonzero(began[1:] < np.maximum.accumulate(ended)[:-1] - SAME_NS)
-    if not len(behind):
-        return NEVER
-    beside = ended > began[behind[0] + 1] + SAME_NS
-    return int(log.cmd[launched[beside]].min())
 
 
 def _ends_by_launch(calls: Calls) -> dict[int, tuple[Ints, Ints]]:

@@ -31,10 +31,13 @@ class Order(NamedTuple):
     Accesses of one ``lane`` >= 0 are in order; if they are not ``in_turn``, as those of
     a DMA, only where they share bytes. ``is_sent``: it reads what is sent, before a
     later op of its PE may write there. ``early`` are pairs that a credit which came too
-    early leaves unordered.
+    early leaves unordered. A PE has a number for each rank that launches on it, and one
+    ``home`` for all of these. ``in_tcm``: it is of bytes of a TCM.
     """
 
     pe: Ints
+    home: Ints
+    in_tcm: Bools
     number: Ints
     launch: Ints
     done: Ints
@@ -57,6 +60,9 @@ class Order(NamedTuple):
         found |= (lane >= 0) & (lane == self.lane[b])
         is_same = self.pe[a] == self.pe[b]
         found |= is_same & self.is_sent[a]
+        # a PE serves one kernel at a time, and none takes scratch of another
+        is_scratch = self.in_tcm[a] & (self.home[a] == self.home[b])
+        found |= is_scratch & ~is_same
         return np.asarray(found | self.known_before(a, b))
 
     def known_before(self, a: Ints, b: Ints) -> Bools:
@@ -116,8 +122,9 @@ def _without_clocks(
     engines = np.array([name in _IN_ORDER for name in trace.nodes.engine], np.bool_)
     component = log.component[row].astype(np.int64)
     in_turn = engines[component]
-    lane[in_turn] = component[in_turn]
-    first_lane = len(engines)
+    pes = max(calls.pes, 1)
+    lane[in_turn] = component[in_turn] * pes + np.maximum(pe[in_turn], 0)
+    first_lane = len(engines) * pes
     is_hbm = np.array([space == "hbm" for space in touched.spaces], np.bool_)
     of_dma = has_text(trace, log.name, "dma_read", "dma_write")[row]
     of_dma &= is_hbm[touched.space]
@@ -151,8 +158,11 @@ def _without_clocks(
     is_sent = np.zeros(count, np.bool_)
     is_sent[source[source >= 0]] = True
     nothing = np.empty(0, np.int64)
+    home = np.where(pe >= 0, np.append(calls.home, -1)[pe], -1)
     return Order(
         pe,
+        home,
+        np.array([name == "tcm" for name in touched.spaces], np.bool_)[touched.space],
         number,
         by_access(calls.launch, -1),
         done,

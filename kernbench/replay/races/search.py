@@ -16,12 +16,19 @@ from kernbench.replay.data.hazards import (
     timing,
 )
 from kernbench.replay.races.calls import NEVER
-from kernbench.replay.races.clocks import has_ranks
 from kernbench.replay.races.order import Order, order_of
 from kernbench.replay.races.shared import unordered
+from kernbench.replay.races.streams import (
+    has_ranks,
+    launches_with_own_tensors,
+    taken_as_of_one_rank,
+)
 from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.trace import Trace
 from kernbench.trace.hops import has_text
+
+_SHOWN = 4
+"""Launches that are named."""
 
 
 class Races(NamedTuple):
@@ -55,7 +62,9 @@ def races_of(
         )
     else:
         order = order_of(trace, touched, allocs, stage(progress, 0.4, 0.6))
-        unchecked += computed_beside(partial(_unchecked, trace, order), progress, 0.6)
+        unchecked += computed_beside(
+            partial(_unchecked, trace, touched, order), progress, 0.6
+        )
         found.append(_of_one_pe(touched, order, stage(progress, 0.6, 0.75)))
         is_serial = not has_ranks(trace)
         of_others = stage(progress, 0.75, 0.9)
@@ -72,11 +81,20 @@ def races_of(
     return Races(pairs[:, 0], pairs[:, 1], did_meet, tuple(notes), tuple(unchecked))
 
 
-def _unchecked(trace: Trace, order: Order) -> list[str]:
+def _unchecked(trace: Trace, touched: AccessColumns, order: Order) -> list[str]:
     """What the order says nothing of, in words."""
     found = []
     if has_ranks(trace):
         found.append("transfers of the host while kernels of another rank run")
+        own = launches_with_own_tensors(trace, touched, order.launch)
+        unsure = taken_as_of_one_rank(trace, own)
+        if unsure:
+            named = ", ".join(str(launch) for launch in unsure[:_SHOWN])
+            more = ", …" if len(unsure) > _SHOWN else ""
+            found.append(
+                f"which rank asked for launch {named}{more}, of no tensor of a rank: "
+                "taken is the one that last asked for its SIP"
+            )
     of_host = has_text(trace, trace.op_columns.name, "host_write", "host_read").sum()
     if np.count_nonzero(order.pe < 0) > of_host:
         found.append("ops of no recorded call, unless they met in this run")

@@ -71,14 +71,18 @@ def unordered(
 
 
 def _uses(touched: AccessColumns, order: Order, is_serial: bool) -> _Uses:
-    """Who uses which place when; the host is left out."""
+    """Who uses which place when; the host is left out.
+
+    A PE serves one kernel at a time, so what it does in its own TCM is of one PE,
+    whoever launched it.
+    """
     counts = order.pe >= 0
     accesses = np.flatnonzero(counts)
     places = touched.take(accesses).distinct_places()
     epoch = np.zeros(len(accesses), np.int64)
     if is_serial:
         epoch = np.unique(order.launch[accesses], return_inverse=True)[1]
-    pe = order.pe[accesses]
+    pe = np.where(order.in_tcm[accesses], order.home[accesses], order.pe[accesses])
     mode = touched.mode[accesses]
     epochs = int(epoch.max(initial=0)) + 1
     pes = int(pe.max(initial=0)) + 1

@@ -239,3 +239,68 @@ def test_launches_of_two_ranks_are_in_order_by_a_barrier_alone(tmp_path, barrier
     if not barrier:
         (row,) = found.rows
         assert (row.kind, row.tensor) == (UNORDERED, "shared")
+
+
+ON_ONE_PE = """
+from kernbench.benches import bench
+from kernbench.runtime_api import DPPolicy
+
+ONE = DPPolicy(num_cubes=1, num_pes=1)
+MACHINE = {"system.sips.count": 2, "sip.cube_mesh.w": 1, "sip.cube_mesh.h": 1}
+
+
+def put(x, y, tl):
+    one = tl.full((64,), 1.0, "f32")
+    tl.store(x, one + one)
+
+
+def get(x, y, tl):
+    tl.store(y, tl.load(x) + 1)
+
+
+def worker(rank, torch, x, y, barrier, bytes_before):
+    if bytes_before:
+        torch.zeros((bytes_before if rank else 4,), "u8", name="w")
+    if rank == 0:
+        torch.launch("put", put, x, y)
+    if barrier:
+        torch.distributed.barrier()
+    if rank == 1:
+        torch.launch("get", get, x, y)
+
+
+@bench(name="one_pe", description="", machine=lambda **_: MACHINE)
+def run(torch, barrier: int = 0, bytes_before: int = 0):
+    torch.distributed.init_process_group(backend="ahbm")
+    x = torch.zeros((64,), "f32", ONE, name="x")
+    y = torch.zeros((64,), "f32", ONE, name="y")
+    torch.multiprocessing.spawn(worker, (torch, x, y, barrier, bytes_before), 2)
+"""
+
+
+def hazards_on_one_pe(folder, **params):
+    (folder / "one_pe.py").write_text(ON_ONE_PE)
+    run_bench(str(folder / "one_pe.py"), params=params, trace=folder / "t")
+    return ReplaySession(Trace.open(folder / "t")).hazards()
+
+
+def test_kernels_of_two_ranks_on_one_pe_are_in_no_order(tmp_path):
+    """The PE serves one after the other, but which first is nobody's promise: with a
+    larger tensor before it the other one comes first, and y is another.
+
+    Scratch, which both take from its beginning, is each kernel's own.
+    """
+    (row,) = hazards_on_one_pe(tmp_path).rows
+    assert (row.kind, row.tensor) == (UNORDERED, "x")
+
+
+def test_a_barrier_orders_kernels_of_two_ranks_on_one_pe(tmp_path):
+    assert hazards_on_one_pe(tmp_path, barrier=1).ok
+
+
+def test_launches_that_may_be_of_either_rank_are_told(tmp_path):
+    """They are not under way together, and touch the tensors of the bench alone."""
+    found = hazards_on_one_pe(tmp_path, bytes_before=1 << 16)
+    assert "which rank asked for launch 0, 1, of no tensor of a rank" in found.unchecked
+    found = hazards_on_one_pe(tmp_path, bytes_before=1 << 16, barrier=1)
+    assert "which rank" not in found.unchecked
