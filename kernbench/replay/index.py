@@ -38,6 +38,7 @@ from kernbench.replay.time.op_index import OpIndex
 from kernbench.replay.time.roofline import RooflineIndex
 from kernbench.replay.time.routes import prepare_routes
 from kernbench.replay.time.slices import SliceIndex
+from kernbench.replay.time.spans import running_between
 from kernbench.replay.time.stalls import StallIndex
 from kernbench.replay.time.tiles import TileIndex
 from kernbench.replay.time.timeline import TimelineIndex
@@ -136,7 +137,12 @@ class Index:
 
     @cached_property
     def launch_window(self) -> tuple[float, float]:
-        """From the first launch's start to the last one's end, ns; of no launch the
-        whole run.
+        """From when to when launches ran, ns; of no launch the whole run. Never empty.
+
+        A launch that has not ended runs until the trace ends; of a part of a trace it
+        is within that.
         """
-        return self.ops.launch_window()
+        first, last = running_between(self.trace)
+        if last <= first:  # launches of nothing, of which nothing is a share
+            last = first + 1.0
+        return first, last

@@ -127,19 +127,6 @@ class OpFacts:
         time = self.time(op)
         return tuple(self._op_index.in_flight(self.at_time(time), time))
 
-    def launch_window(self) -> tuple[float, float]:
-        """From the first launch's start to the last one's end, ns; of no launch the
-        whole run.
-        """
-        launches = self._trace.launches
-        if not launches:
-            return 0.0, max(self._trace.end_ns, 1.0)
-        first = min(launch.t_start for launch in launches)
-        last = max(launch.t_end for launch in launches)
-        if last <= first:  # launches of nothing, of which nothing is a share
-            last = first + 1.0
-        return first, last
-
     # -- components ---------------------------------------------------------------
 
     def component(self, op: int) -> int | None:

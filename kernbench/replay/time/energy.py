@@ -22,7 +22,7 @@ from kernbench.common.progress import (
     stage,
 )
 from kernbench.replay.text import count_text, time_text, wrapped
-from kernbench.replay.time.spans import recorded_between, running_ns
+from kernbench.replay.time.spans import part_of_run, recorded_between, running_ns
 from kernbench.replay.time.tensor_names import OTHER, SCRATCH, TensorNames
 from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.trace import Trace
@@ -268,7 +268,7 @@ class EnergyIndex:
             static_joules=static_pj * PJ,
             host_joules=host.pj * PJ,
             launch_ns=running_ns(trace),
-            part=_part(trace),
+            part=part_of_run(trace),
             unfinished=computed_beside(lambda: _unfinished(trace), progress, 1.0),
             classes=table.rows({name: by_class[name] for name in CLASSES}),
             lines_=table.rows(by_line),
@@ -305,19 +305,6 @@ class _Table:
             name = f"({len(rest):,} more)"
             shown.append(self.row(name, sum(pj for _, pj in rest)))
         return tuple(shown)
-
-
-def _part(trace: Trace) -> str:
-    """What a trace has of its run, in words; nothing where that is all."""
-    if trace.window is not None:
-        return (
-            f"a part of a run, {trace.window.text}: ops that reach into it count whole"
-        )
-    if (trace.end or {}).get("error"):
-        return "an error ended the run: this is up to there"
-    if not trace.complete:
-        return "the run went on, or was killed: this is up to where its trace ends"
-    return ""
 
 
 def _unfinished(trace: Trace) -> int:

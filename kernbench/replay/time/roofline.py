@@ -33,6 +33,7 @@ from kernbench.replay.answers import OpRow
 from kernbench.replay.text import wrapped
 from kernbench.replay.time.op_classes import CLASS_LETTERS, TILE_PREFIX
 from kernbench.replay.time.op_index import OpIndex
+from kernbench.replay.time.spans import part_of_run
 from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.sim_engine.op_log import KIND_RANK
 from kernbench.trace import Trace
@@ -75,7 +76,8 @@ class Roofline:
     """All PEs over [t0, t1) ns, the furthest from their roof first.
 
     The peaks are of one PE: GFLOP/s of the dtypes that were multiplied (of f16 where
-    none were), and GB/s of its HBM.
+    none were), and GB/s of its HBM. ``part`` says what a trace has that has not all of
+    its run.
     """
 
     t0: float
@@ -84,6 +86,7 @@ class Roofline:
     peak_gbs: float
     total: Roof
     pes: tuple[Roof, ...]
+    part: str = ""
 
     def lines(self, width: int) -> list[str]:
         """As text: a table of those furthest from their roof, and the plot."""
@@ -99,6 +102,7 @@ class Roofline:
         more = len(self.pes) - _SHOWN
         if more > 0:
             lines.append(f"({more:,} closer to their roof)")
+        lines += wrapped(self.part, width, 2) if self.part else []
         return lines + self._plot(min(max(width - 12, 8), 60))
 
     def _plot(self, columns: int) -> list[str]:
@@ -190,8 +194,8 @@ class _Work(NamedTuple):
     """What each op does, by row of the log.
 
     ``flops`` and ``moved`` (bytes of HBM) count everything once: a composite computes,
-    its tiles move. ``at_peak`` are the FLOPs of a rate of 1 in the same time.
-    ``ideal`` is in ns.
+    its tiles move; see ``_are_counted``. ``at_peak`` are the FLOPs of a rate of 1 in
+    the same time. ``ideal`` is in ns.
     """
 
     flops: Floats
@@ -278,7 +282,8 @@ class RooflineIndex:
         done = (flops.sum(), moved.sum(), t1 - t0)
         total = _roof("all", *done, len(rows), peak, best.hbm)
         rows.sort(key=lambda roof: roof.share)
-        return Roofline(t0, t1, peak, best.hbm, total, tuple(rows))
+        part = part_of_run(self._trace)
+        return Roofline(t0, t1, peak, best.hbm, total, tuple(rows), part)
 
     def _sums(
         self, work: _Work, pe_of_node: Ints, pes: int, progress: Progress
@@ -332,10 +337,11 @@ class RooflineIndex:
         copied = computed_beside(lambda: named(trace, "ipcq_"), progress, 0.0)
         codes = self._ops.class_codes(progress=stage(progress, 0.0, 0.5))
 
-        flops = np.where(tile, 0.0, computed.gemm + computed.elements)
+        counted = computed_beside(lambda: _are_counted(trace, tile), progress, 0.0)
+        flops = np.where(counted, computed.gemm + computed.elements, 0.0)
         gemm_ones = computed.gemm / computed.gemm_rate
         math_ones = computed.elements / computed.math_rate
-        at_peak = np.where(tile, 0.0, gemm_ones + computed.elements)
+        at_peak = np.where(counted, gemm_ones + computed.elements, 0.0)
         moved = np.empty(len(flops))
         ideal = np.empty(len(flops))
         for part in parts(len(flops), stage(progress, 0.5, 1.0)):
@@ -365,6 +371,20 @@ class RooflineIndex:
             times = [amount / (rate or np.inf) for amount, rate in amounts]
             ideal[part] = np.max(times, axis=0)
         return _Work(flops, at_peak, moved, ideal)
+
+
+def _are_counted(trace: Trace, tile: Bools) -> Bools:
+    """Which ops count for what they compute: composites, and not their ``tile``.
+
+    Of a composite that has not ended, or is not there, its tiles do instead; and all
+    tiles in a part of a trace, which may have few of those of a composite.
+    """
+    if trace.window is None:
+        return ~tile | (tile & (tile_composites(trace) < 0))
+    composites = tile_composites(trace)
+    with_tiles = np.zeros(len(tile), np.bool_)
+    with_tiles[composites[composites >= 0]] = True
+    return ~with_tiles
 
 
 def _computed(trace: Trace, best: Peaks, progress: Progress) -> _Computed:

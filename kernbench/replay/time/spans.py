@@ -54,6 +54,17 @@ def running_ns(trace: Trace) -> float:
     return _covered_by(_ended(trace) + _not_ended(trace), t0, t1)
 
 
+def running_between(trace: Trace) -> tuple[float, float]:
+    """From when to when launches ran, ns, as ``running_ns``; of none the whole run."""
+    t0, t1 = recorded_between(trace)
+    spans = _ended(trace) + _not_ended(trace)
+    if not spans:
+        return t0, t1
+    starts, ends = np.array(spans).T
+    begin = min(max(float(starts.min()), t0), t1)
+    return begin, max(min(float(ends.max()), t1), begin)
+
+
 def recorded_between(trace: Trace) -> tuple[float, float]:
     """From when to when a trace knows what the run did, ns.
 
@@ -66,13 +77,28 @@ def recorded_between(trace: Trace) -> tuple[float, float]:
     return begin, max(min(known.t1, trace.end_ns), begin)
 
 
+def part_of_run(trace: Trace) -> str:
+    """What a trace has of its run, in words; nothing where that is all."""
+    if trace.window is not None:
+        return (
+            f"a part of a run, {trace.window.text}: ops that reach into it count whole"
+        )
+    if (trace.end or {}).get("error"):
+        return "an error ended the run: this is up to there"
+    if not trace.complete:
+        return "the run went on, or was killed: this is up to where its trace ends"
+    return ""
+
+
 def _ended(trace: Trace) -> list[tuple[float, float]]:
     """When each launch that has ended began, and when it ended."""
     return [(launch.t_start, launch.t_end) for launch in trace.launches]
 
 
 def _not_ended(trace: Trace) -> list[tuple[float, float]]:
-    """When each other launch made its first call, and the end of the trace."""
+    """When each launch that has not ended made its first call, and when the trace
+    ends, ns.
+    """
     log = trace.commands
     ended = [launch.launch for launch in trace.launches]
     calls = np.flatnonzero((log.launch[:] >= 0) & ~np.isin(log.launch[:], ended))

@@ -9,13 +9,14 @@ from replay_logs import Log, double, load
 from kernbench.common.messages import Region
 from kernbench.common.pe_commands import GemmCmd
 from kernbench.common.peaks import peaks
-from kernbench.errors import TraceFormatError
+from kernbench.errors import KernelError, TraceFormatError
 from kernbench.probes.probe import describe
 from kernbench.replay import ReplaySession
 from kernbench.replay.plain import as_data
 from kernbench.replay.text import as_text
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace, TraceWriter
+from kernbench.trace.cut import cut
 
 BENCHES = [*UNEVEN, "mlp_tp"]
 
@@ -205,3 +206,94 @@ def test_a_trace_of_no_ops_is_all_zero(tmp_path, one_cube):
     answer = Log(tmp_path / "trace", one_cube).session().roofline()
     assert (answer.total.flops, answer.pes) == (0, ())
     assert as_text(answer)
+
+
+# -- traces that have not all of the run -----------------------------------------------
+
+STOPPED = """
+from kernbench.benches import bench
+from kernbench.runtime_api import DPPolicy
+
+ONE = DPPolicy(num_cubes=1, num_pes=1)
+
+
+def kernel(a, b, c, tl):
+    for turn in range(2):
+        done = tl.composite(a=tl.ref(a), b=tl.ref(b), out_ptr=c, tile=(16, 16, 16))
+        if turn == 1:
+            for _ in range(8):
+                tl.zeros((4096,), "f32")
+            raise ValueError("enough")
+        tl.wait(done)
+
+
+@bench(name="stopped", description="two launches; composites of which one is not done")
+def run(torch):
+    a = torch.zeros((64, 64), "f16", ONE, name="a")
+    b = torch.zeros((64, 64), "f16", ONE, name="b")
+    c = torch.zeros((64, 64), "f16", ONE, name="c")
+    torch.launch("idle", lambda a, tl: tl.load(a), a)
+    torch.launch("kernel", kernel, a, b, c)
+"""
+
+
+def products(trace):
+    """The FLOPs of the array in all tiles of a trace, counted one by one."""
+    flops = 0
+    for op in trace.ops:
+        if op.op_name == "TileToken/GEMM":
+            m, n, k = op.params["extent"]
+            flops += 2 * m * n * k
+    return flops
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """The session of a run that an error ended within its second launch."""
+    folder = tmp_path_factory.mktemp("stopped")
+    (folder / "stopped.py").write_text(STOPPED)
+    with pytest.raises(KernelError):
+        run_bench(str(folder / "stopped.py"), trace=folder / "t")
+    return ReplaySession(Trace.open(folder / "t"))
+
+
+def test_what_a_composite_without_an_end_has_computed_counts(stopped):
+    trace = stopped.trace
+    ended = [op for op in trace.ops if op.op_name == "composite_gemm"]
+    total = stopped.roofline().total
+    elements = 8 * 4096
+    assert len(ended) == 1
+    assert products(trace) > 2 * 64**3
+    assert total.flops == products(trace) + elements
+    assert "an error ended the run" in as_text(stopped.roofline(), 100)
+
+
+def test_a_launch_that_has_not_ended_counts_until_the_trace_does(stopped):
+    (launch,) = stopped.trace.launches
+    assert stopped.launch_window() == (launch.t_start, stopped.trace.end_ns)
+    total = stopped.roofline().total
+    ns = stopped.trace.end_ns - launch.t_start
+    assert total.gflops == pytest.approx(total.flops / ns)
+
+
+@pytest.mark.parametrize("glob", ["*", "*.pe_[dg]*"])
+def test_a_part_has_the_flops_of_its_tiles_and_its_own_time(matmul, tmp_path, glob):
+    """Whether the composite is there, whose other tiles may not be, or not."""
+    tiles = [op for op in matmul.trace.ops if op.op_name == "TileToken/GEMM"]
+    t0 = tiles[3].t_start
+    cut(matmul.trace.path, tmp_path / "part", t0, t0 + 20.0, glob)
+    part = ReplaySession(Trace.open(tmp_path / "part"))
+    answer = part.roofline()
+    assert 0 < products(part.trace) < products(matmul.trace)
+    assert (answer.t0, answer.t1) == (t0, t0 + 20.0)
+    assert answer.total.flops == products(part.trace)
+    assert "a part of a run, " in as_text(answer, 100)
+    busy = {row.node: row.share for row in part.run_line("busiest 100").components}
+    (gemm,) = [name for name in busy if name.endswith("pe_gemm")]
+    spans = [
+        (max(op.t_start, t0), min(op.t_end, t0 + 20.0))
+        for op in matmul.trace.ops
+        if op.component_id == gemm
+    ]
+    inside = sum(max(high - low, 0.0) for low, high in spans)
+    assert busy[gemm] == pytest.approx(inside / 20.0)
