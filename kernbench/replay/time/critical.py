@@ -28,6 +28,7 @@ from kernbench.replay.time.critical_edges import (
 )
 from kernbench.replay.time.critical_graph import Graph, build_graph
 from kernbench.replay.time.op_index import OpIndex
+from kernbench.replay.time.spans import launches_not_ended, part_of_run
 from kernbench.trace import Trace
 from kernbench.trace.hops import kernel_lines, named, rows_of_calls
 from kernbench.trace.mapped import Column
@@ -79,7 +80,7 @@ class CriticalPath:
     By piece ``whats`` are places in WHATS and ``ops`` positions (-1: none). ``totals``
     and ``by_line`` are ns by what and by kernel line, the largest first. ``steps`` are
     the pieces that take longest, in order, repetitions as one; ``left_out`` more are
-    not among them.
+    not among them. ``part`` says what of the run it is about, if that is not all.
     """
 
     t0: float
@@ -91,6 +92,7 @@ class CriticalPath:
     times: Floats
     whats: Ints
     ops: Ints
+    part: str = ""
 
     def lines(self, width: int) -> list[str]:
         """As text: the totals, what could be tried, a table of the longest steps."""
@@ -99,7 +101,7 @@ class CriticalPath:
         lines = [f"critical path of {time_text(whole)}, {span}"]
         for what, ns in [*self.totals.items(), *list(self.by_line.items())[:_LINES]]:
             lines.append(f"{ns / whole:>7.1%} {ns:>12.2f} ns  {what}")
-        for text in (self._hint(), self._doubt(whole)):
+        for text in (self._hint(), self._doubt(whole), self.part):
             lines += wrapped(text, width, 2)
         if self.steps:
             times = "t0 t1" if width >= 100 else "t0"
@@ -367,6 +369,7 @@ class CriticalIndex:
             times=pieces.times,
             whats=pieces.what,
             ops=ops,
+            part=_part(trace),
         )
 
 
@@ -390,6 +393,16 @@ def _empty(t0: float, t1: float) -> CriticalPath:
     for array in (times, none):
         array.setflags(write=False)
     return CriticalPath(t0, t1, {}, {}, (), 0, times, none, none)
+
+
+def _part(trace: Trace) -> str:
+    """What of a run its critical path is about, in words; nothing where it is all."""
+    part = part_of_run(trace)
+    left_out = len(launches_not_ended(trace)) if trace.launches else 0
+    if not left_out:
+        return part
+    what = "a launch that has" if left_out == 1 else f"{left_out:,} launches that have"
+    return f"{part}; without {what} not ended"
 
 
 def _taken(column: Column, rows: Ints, missing: float) -> Array:

@@ -51,13 +51,13 @@ def running_ns(trace: Trace) -> float:
     the trace. Of a part of a trace only its window counts.
     """
     t0, t1 = recorded_between(trace)
-    return _covered_by(_ended(trace) + _not_ended(trace), t0, t1)
+    return _covered_by(_ended(trace) + launches_not_ended(trace), t0, t1)
 
 
 def running_between(trace: Trace) -> tuple[float, float]:
     """From when to when launches ran, ns, as ``running_ns``; of none the whole run."""
     t0, t1 = recorded_between(trace)
-    spans = _ended(trace) + _not_ended(trace)
+    spans = _ended(trace) + launches_not_ended(trace)
     if not spans:
         return t0, t1
     starts, ends = np.array(spans).T
@@ -95,7 +95,7 @@ def _ended(trace: Trace) -> list[tuple[float, float]]:
     return [(launch.t_start, launch.t_end) for launch in trace.launches]
 
 
-def _not_ended(trace: Trace) -> list[tuple[float, float]]:
+def launches_not_ended(trace: Trace) -> list[tuple[float, float]]:
     """When each launch that has not ended made its first call, and when the trace
     ends, ns.
     """
