@@ -50,6 +50,9 @@ from kernbench.replay.whatif.weights import set_up_by
 from kernbench.trace import Trace
 from kernbench.trace.hops import rows_of_calls, tile_columns
 
+MOST_EDGES = 1 << 16
+"""A graph of at most so many edges is small enough to be re-timed in turns."""
+
 _NODES = 1 << 8
 """Nodes, and what moves do, between two calls of progress: some ms."""
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from kernbench.replay.whatif.changed_machines import OF_LINKS
 from kernbench.replay.whatif.fields import (
     Change,
     all_fields,
@@ -13,7 +14,6 @@ from kernbench.replay.whatif.fields import (
     value_of,
     with_changes,
 )
-from kernbench.replay.whatif.index import OF_LINKS
 from kernbench.replay.whatif.links import ChangedLinks, links_with
 from kernbench.runtime_api import run_bench
 from kernbench.topology import recorded_spec

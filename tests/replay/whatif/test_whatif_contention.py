@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kernbench.replay.whatif import index
+from kernbench.replay.whatif import doubts
 from kernbench.replay.whatif.index import WhatIfIndex
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
@@ -181,8 +181,8 @@ def test_what_leaves_all_servers_as_they_were_is_sure(recorded, program, change)
 def test_what_another_order_changes_is_told_without_a_direction(recorded, monkeypatch):
     """Who is served before others takes less, who comes after them more."""
     # else one of the waits alone is a reason, and their sum is not looked at
-    monkeypatch.setattr(index, "LEAST_SHARE", 1.0)
-    monkeypatch.setattr(index, "CROWDED_SHARE", 1.0)
+    monkeypatch.setattr(doubts, "LEAST_SHARE", 1.0)
+    monkeypatch.setattr(doubts, "CROWDED_SHARE", 1.0)
     _, known = recorded("staggered")
     answer = known.predict(("pe.cpu.issue_cycles=4",))
     assert not answer.sure

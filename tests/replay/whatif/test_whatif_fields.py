@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from kernbench.errors import KernbenchError, UsageError
+from kernbench.replay.whatif.changed_machines import OF_LINKS
 from kernbench.replay.whatif.fields import (
     Change,
     all_fields,
@@ -11,7 +12,7 @@ from kernbench.replay.whatif.fields import (
     value_of,
     with_changes,
 )
-from kernbench.replay.whatif.index import OF_LINKS, WhatIfIndex
+from kernbench.replay.whatif.index import WhatIfIndex
 from kernbench.replay.whatif.links import links_with, recorded_links
 from kernbench.runtime_api import run_bench
 from kernbench.topology import recorded_spec
