@@ -1,10 +1,9 @@
-"""Data under way: every burst at every link, and at the controllers of HBM.
+"""Data under way: every burst at every link, at controllers of HBM and ports of SRAMs.
 
-A re-timing in turns (turns.py) needs to know what links and controllers do when they
-are asked at other times than they were. This restates from docs/machine.md ("Time on
-the wires", "HBM") how bursts leave, pass and land; a channel is the model of the
-machine (topology/dram.py). It is used where it says just what was recorded. Times are
-in ns.
+A re-timing in turns (turns.py) needs to know what these do when they are asked at other
+times than they were. This restates from docs/machine.md ("Time on the wires", "HBM",
+"SRAM and TCM") how bursts leave, pass and land; a channel is the model of the machine
+(topology/dram.py). It is used where it says just what was recorded. Times are in ns.
 """
 
 from __future__ import annotations
@@ -20,20 +19,25 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from kernbench.common.arrays import Floats, Ints
-from kernbench.common.exact_time import SAME_NS, bytes_ns
+from kernbench.common.exact_time import SAME_NS, bytes_ns, exact_ns
 from kernbench.common.phys_addr import PhysAddr
 from kernbench.common.rows import Rows
 from kernbench.errors import AddressError, KernbenchError
 from kernbench.policy.routing.router import hbm_node
 from kernbench.replay.whatif.machine import Machine
-from kernbench.replay.whatif.moves import BY_HOST, Moves
-from kernbench.replay.whatif.weights import IN_OPEN_ROW, IN_TCM, REQUEST_BYTES
+from kernbench.replay.whatif.moves import BY_HOST, SET_UP_BEFORE, Moves
+from kernbench.replay.whatif.weights import (
+    IN_OPEN_ROW,
+    IN_SRAM,
+    IN_TCM,
+    REQUEST_BYTES,
+)
 from kernbench.sim_engine.accesses import blocks_of, regions
 from kernbench.sim_engine.op_log import OpRecord
 from kernbench.topology.dram import ChannelModel, Layout, Share, layout_of, new_channel
 from kernbench.topology.spec import HbmSpec
 from kernbench.trace import Trace
-from kernbench.trace.hops import rows_of_calls, tile_columns
+from kernbench.trace.hops import named, rows_of_calls, tile_columns
 
 _NONE = -1
 
@@ -52,7 +56,8 @@ class Piece(NamedTuple):
     """A burst: its hops, what it asks of each channel, and from which row on.
 
     ``pause_ns`` is how long after it the next one may follow, ``whole_ns`` how long its
-    bytes take at the slowest link. It asks nothing where no HBM is at its end.
+    bytes take at the slowest link. It asks nothing of channels where no HBM is at its
+    end. ``port_ns`` is how long it keeps the port of an SRAM; 0 where none is.
     """
 
     hops: tuple[Hop, ...]
@@ -60,29 +65,36 @@ class Piece(NamedTuple):
     whole_ns: float
     shares: tuple[tuple[int, Share], ...]
     base: int
+    port_ns: float
 
 
 class Sent(NamedTuple):
-    """What a move sends.
+    """What a move sends, or a credit, which gives back the slot that ``op`` has
+    emptied, and begins as that ends.
 
     ``op`` is a row of the log, ``place`` which of its moves this is, ``by`` who sends
-    it (weights.py), ``turn`` that of who asks, ``node`` a controller of HBM (-1: the
-    data go to a TCM). It began at ``begins``: a read with a request along ``request``,
-    whose tail takes ``request_ns``; then it has ``at_once`` of the ``pieces`` under way
-    in the memory.
+    it (weights.py), ``turn`` that of who asks, ``node`` a controller of HBM or an SRAM,
+    as ``in_sram`` says (-1: the data go to a TCM). It began at ``begins``, and its
+    first header left at ``leaves``: a read with a request along ``request``, whose tail
+    takes ``request_ns``; then it has ``at_once`` of the ``pieces`` under way in the
+    memory. ``access_ns`` is the latency of an SRAM.
     """
 
     op: int
+    is_credit: bool
     place: int
     by: int
     turn: int
     node: int
+    in_sram: bool
     is_read: bool
     begins: float
+    leaves: float
     request: tuple[Hop, ...]
     request_ns: float
     pieces: tuple[Piece, ...]
     at_once: int
+    access_ns: float
 
 
 # -- what is sent ----------------------------------------------------------------------
@@ -116,18 +128,34 @@ def known_of(trace: Trace, machine: Machine, moves: Moves) -> Known | None:
 
 
 def sent_on(trace: Trace, machine: Machine, moves: Moves) -> list[Sent] | None:
-    """What all moves send on a machine, in the order in which they began; None if that
-    is not known of one.
+    """What all moves send on a machine, and all credits, in the order in which they
+    began; None if that is not known of one. Of those that began at one time that is who
+    left first.
     """
     finder = MoveFinder(trace, machine, moves, turns_of(trace))
-    sent = []
+    sent = [finder.credit(transfer, op) for transfer, op in credits_of(trace)]
     for move in np.argsort(moves.t0, kind="stable").tolist():
         one = finder.sent(move)
         if one is None:
             return None
         sent.append(one)
-    sent.sort(key=lambda one: (one.begins, one.op, one.place))
+    sent.sort(key=lambda one: (one.begins, one.leaves, one.op, one.place))
     return sent
+
+
+def credits_of(trace: Trace) -> list[tuple[int, int]]:
+    """The credits of a trace, rows of its transfers, each with the op that has emptied
+    the slot; it begins as that ends.
+    """
+    log = trace.transfers
+    ops = trace.op_columns
+    emptied = np.flatnonzero(named(trace, "ipcq_recv"))
+    whens = zip(ops.cmd[emptied].tolist(), ops.t_end[emptied].tolist(), strict=True)
+    op_of = dict(zip(whens, emptied.tolist(), strict=True))
+    free = np.flatnonzero((log.row[:] < 0) & (np.diff(log.start_ptr[:]) > 0))
+    whens = zip(log.cmd[free].tolist(), log.t0[free].tolist(), strict=True)
+    each = zip(whens, free.tolist(), strict=True)
+    return [(transfer, op_of[when]) for when, transfer in each if when in op_of]
 
 
 def turns_of(trace: Trace) -> Ints:
@@ -152,6 +180,7 @@ class MoveFinder:
         self._machine = machine
         spec = machine.spec
         self._hbm = spec.cube.hbm
+        self._sram = spec.cube.sram
         self._layout: Layout = layout_of(self._hbm)
         self._burst_bytes = spec.pe.dma.burst_bytes
         self._slice_bytes = spec.cube.memory_map.slice_bytes
@@ -172,7 +201,8 @@ class MoveFinder:
         is_read = bool(moves.is_read[move])
         memory = int(moves.memory[move])
         in_hbm = memory >= IN_OPEN_ROW
-        if not in_hbm and (is_read or memory != IN_TCM):
+        in_sram = memory == IN_SRAM
+        if is_read and memory == IN_TCM:
             return None
         place = 0
         rows: Rows | None = Rows.one(0, int(moves.nbytes[move]))
@@ -184,46 +214,89 @@ class MoveFinder:
         if len(sizes) != self._trace.transfers.bursts[moves.transfer[move]]:
             return None
         begins = float(moves.t0[move])
+        leaves = float(moves.first[move])
         request: tuple[Hop, ...] = ()
         request_ns = 0.0
         if is_read:
             asked = int(moves.asked[move])
             if asked < 0:
                 return None
-            begins = float(self._trace.transfers.t0[asked])
+            log = self._trace.transfers
+            begins = float(log.t0[asked])
+            leaves = float(log.start[log.start_ptr[asked]])
             path = int(moves.request[move])
             request = self._hops(path, REQUEST_BYTES)
             slowest = float(self._machine.slowest[path])
             request_ns = bytes_ns(REQUEST_BYTES, slowest)
-        parallel = self._hbm.interleave_bytes * self._hbm.channels
+        parallel = 1
+        if in_hbm:
+            parallel = self._hbm.interleave_bytes * self._hbm.channels
         return Sent(
             op=int(moves.op[move]),
+            is_credit=False,
             place=place,
             by=int(moves.by[move]),
             turn=self._turn(move),
-            node=int(moves.node[move]) if in_hbm else _NONE,
+            node=int(moves.node[move]) if in_hbm or in_sram else _NONE,
+            in_sram=in_sram,
             is_read=is_read,
             begins=begins,
+            leaves=leaves,
             request=request,
             request_ns=request_ns,
-            pieces=tuple(self._piece(move, piece, in_hbm) for piece in pieces),
+            pieces=tuple(self._piece(move, piece, memory) for piece in pieces),
             at_once=-(-parallel // sizes[0]),
+            access_ns=exact_ns(self._sram.access_ns),
         )
 
-    def _piece(self, move: int, rows: Rows, in_hbm: bool) -> Piece:
-        """A burst of a move."""
+    def credit(self, transfer: int, op: int) -> Sent:
+        """What gives back the slot that an op has emptied."""
+        log = self._trace.transfers
+        path = int(log.path[transfer])
+        piece = Piece(
+            hops=self._hops(path, int(log.nbytes[transfer])),
+            pause_ns=0.0,
+            whole_ns=0.0,
+            shares=(),
+            base=0,
+            port_ns=0.0,
+        )
+        return Sent(
+            op=op,
+            is_credit=True,
+            place=0,
+            by=SET_UP_BEFORE,
+            turn=int(self._turns[self._machine.ways.first_node[path]]),
+            node=_NONE,
+            in_sram=False,
+            is_read=False,
+            begins=float(log.t0[transfer]),
+            leaves=float(log.start[log.start_ptr[transfer]]),
+            request=(),
+            request_ns=0.0,
+            pieces=(piece,),
+            at_once=1,
+            access_ns=0.0,
+        )
+
+    def _piece(self, move: int, rows: Rows, memory: int) -> Piece:
+        """A burst of a move from or to a kind of memory (weights.py)."""
         nbytes = rows.nbytes
         shares: tuple[tuple[int, Share], ...] = ()
         base = 0
-        if in_hbm:
+        port_ns = 0.0
+        if memory >= IN_OPEN_ROW:
             pattern, base = self._layout.find(rows)
             shares = pattern.shares
+        elif memory == IN_SRAM:
+            port_ns = bytes_ns(nbytes, self._sram.to_router_bw_gbs)
         return Piece(
             hops=self._hops(int(self._moves.path[move]), nbytes),
             pause_ns=bytes_ns(nbytes, float(self._first_link[move])),
             whole_ns=bytes_ns(nbytes, float(self._slowest[move])),
             shares=shares,
             base=base,
+            port_ns=port_ns,
         )
 
     def _hops_of(self, path: int, nbytes: int) -> tuple[Hop, ...]:
@@ -241,11 +314,16 @@ class MoveFinder:
         return tuple((edge, bytes_ns(nbytes, speed), ns) for edge, speed, ns in rows)
 
     def _turn(self, move: int) -> int:
-        """The turn of who asks for a move."""
-        if self._moves.by[move] == BY_HOST:
+        """The turn of who asks for a move: the DMA that reads, or that writes.
+
+        A push is in the log as an op of the PE that it comes to.
+        """
+        moves = self._moves
+        if moves.by[move] == BY_HOST:
             return len(self._turns)
-        component = self._trace.op_columns.component[self._moves.op[move]]
-        return int(self._turns[component])
+        ways = self._machine.ways
+        ends = ways.last_node if moves.is_read[move] else ways.first_node
+        return int(self._turns[ends[moves.path[move]]])
 
     def _rows(self, move: int) -> tuple[int, Rows | None]:
         """The bytes of a move in its memory, and which those of its op they are.
@@ -368,7 +446,7 @@ class _Channel:
 
 
 class Deliveries:
-    """Links and controllers in one pass over time.
+    """Links, controllers and ports of SRAMs in one pass over time.
 
     ``at`` has something done at a time, ``lands`` is told of an op that a move of it
     will have landed, and when.
@@ -387,6 +465,7 @@ class Deliveries:
         self._lands = lands
         self._channels: dict[int, list[_Channel]] = {}
         self._free_at: dict[int, float] = {}
+        self._port_free_at: dict[int, float] = {}
         self._arrivals = 0
 
     def begin(self, now: float, sent: Sent, age: Age) -> None:
@@ -429,7 +508,7 @@ class Deliveries:
         elif move.sent.is_read or move.sent.node < 0:
             self._arrive(move, when + max(burst.service, burst.piece.whole_ns))
         else:
-            self._at(when, turn, partial(self._ask_all, burst=burst))
+            self._at(when, turn, partial(self._ask, burst=burst))
         return start
 
     def _pass(self, now: float, burst: _Burst, at: int) -> None:
@@ -448,7 +527,7 @@ class Deliveries:
             return
         move.ungranted += 1
         move.next_is_due = not is_last
-        self._ask_all(now, burst)
+        self._ask(now, burst)
         if not is_last:
             self._read_on(now, burst)
 
@@ -456,10 +535,25 @@ class Deliveries:
         """One more burst will have landed; with the last all of the move has."""
         move.arrived += 1
         move.landing = max(move.landing, landing)
-        if move.arrived == len(move.sent.pieces):
+        if move.arrived == len(move.sent.pieces) and not move.sent.is_credit:
             self._lands(move.sent.op, move.landing)
 
-    # -- at controllers --
+    # -- at memories --
+
+    def _ask(self, now: float, burst: _Burst) -> None:
+        """Ask the memory of a burst for it."""
+        if burst.move.sent.in_sram:
+            self._take_port(now, burst)
+        else:
+            self._ask_all(now, burst)
+
+    def _take_port(self, now: float, burst: _Burst) -> None:
+        """A burst has the port of an SRAM behind those that came before it."""
+        sent = burst.move.sent
+        port_ns = burst.piece.port_ns
+        burst.begin = max(now, self._port_free_at.get(sent.node, 0.0))
+        self._port_free_at[sent.node] = burst.begin + port_ns
+        self._granted(now, burst, burst.begin + sent.access_ns, port_ns)
 
     def _read_on(self, now: float, burst: _Burst) -> None:
         """Have the next burst read once the link can take it, if it is due.
@@ -548,12 +642,17 @@ class Deliveries:
             return
         lasts = burst.end - burst.begin
         busy = min(burst.busy, lasts)
-        ready = burst.begin + lasts - busy
-        if is_write:
-            self._arrive(burst.move, ready + max(busy, burst.piece.whole_ns))
-        else:
+        self._granted(now, burst, burst.begin + lasts - busy, busy)
+
+    def _granted(self, now: float, burst: _Burst, ready: float, busy: float) -> None:
+        """A memory has a burst from ``ready`` on, and is ``busy`` ns with it: a read
+        leaves it, and a write lands.
+        """
+        if burst.move.sent.is_read:
             burst.service = busy
             self._leave(now, burst, ready)
+        else:
+            self._arrive(burst.move, ready + max(busy, burst.piece.whole_ns))
 
     def _leave(self, now: float, burst: _Burst, ready: float) -> None:
         """A burst can leave the memory, behind those before it."""

@@ -184,7 +184,7 @@ class Turns:
         machine: Machine,
     ) -> None:
         """Have moves begin as long after the start of their op as they did, but for
-        what ``machine`` takes longer to set them up.
+        what ``machine`` takes longer to set them up, and credits as their op ends.
 
         ``_issued_after`` is by move's node the one at which its call was issued.
         """
@@ -192,20 +192,23 @@ class Turns:
         rows = np.array([one.op for one in sent], np.int64)
         call = rows_of_calls(trace, trace.op_columns.cmd[rows])
         issued_after = np.append(graph.issued_after, _NONE)[call].tolist()
-        starts = graph.moments.op_start(rows).tolist()
+        starts = graph.moments.op_start(rows)
+        is_credit = np.array([one.is_credit for one in sent], np.bool_)
+        begins_after = np.where(is_credit, rows, starts).tolist()
         by = np.array([one.by for one in sent], np.int64)
         longer = set_up_by(machine, by) - set_up_by(self._machine, by)
-        each = zip(sent, ages, starts, issued_after, longer.tolist(), strict=True)
-        for one, age, start, issued, more in each:
+        each = zip(sent, ages, begins_after, issued_after, longer.tolist(), strict=True)
+        for one, age, before, issued, more in each:
             node = len(self._times)
             self._times.append(one.begins)
             self._begins[node] = (one, age)
-            self._lands[one.op] += 1
+            if not one.is_credit:
+                self._lands[one.op] += 1
             self._issued_after[node] = issued
-            set_up = one.begins - self._times[start] + more
-            self._causes.append([(start, set_up)])
+            set_up = one.begins - self._times[before] + more
+            self._causes.append([(before, set_up)])
             self._effects.append([])
-            self._effects[start].append(node)
+            self._effects[before].append(node)
 
     def _add_order(self, graph: Graph) -> None:
         """By node those that ask before it does, and those that do so behind it."""

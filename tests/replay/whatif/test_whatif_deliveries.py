@@ -22,6 +22,37 @@ PROGRAMS = {
     "matmul": {"m": 128, "k": 128, "n": 64, "pes": 2},
 }
 
+RINGS = """
+from kernbench.benches import bench
+from kernbench.ccl.install import install_ipcq
+from kernbench.runtime_api import DPPolicy
+
+PES = 3
+ROWS = DPPolicy(pe="row_wise", num_cubes=1, num_pes=PES)
+
+def kernel(x, tl):
+    pe = tl.program_id(0)
+    a = tl.load(x + pe * 4096, (4, 256), "f32")
+    for times in range(4):
+        for _ in range(pe * times):
+            tl.neg(a)
+        tl.send("E", tl.slice(a, (0, 0), (3, 256)), wait=False)
+        tl.load(x + (pe + 1) % PES * 4096, (2, 256), "f32", wait=False)
+        tl.recv("W", (3, 256), "f32")
+
+@bench(name="rings", description="")
+def run(torch):
+    install_ipcq(
+        torch.engine, world_size=PES,
+        rank_to_pe=[(0, 0, pe) for pe in range(PES)],
+        neighbors=lambda pe: {"E": (pe + 1) % PES, "W": (pe - 1) % PES},
+        buffer_kind="KIND", slots=SLOTS, slot_bytes=2048,
+    )
+    data = torch.rng.standard_normal((PES * 4, 256))
+    torch.launch("kernel", kernel, torch.tensor(data, "f32", ROWS, name="x"))
+"""
+"""Slots are pushed at one time, land before each other, and are given back."""
+
 
 def machine_of(trace):
     return Machine(ways_of(trace), recorded_links(trace), recorded_spec(trace.spec))
@@ -50,6 +81,16 @@ def test_all_data_land_when_they_did(bench, model, tmp_path):
     path = tmp_path / "recorded.msgpack"
     spec = {**ONE_CUBE, "hbm.model": model}
     run_bench(bench, params=PROGRAMS[bench], spec=spec, trace=path)
+    assert is_explained(path)
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+@pytest.mark.parametrize("kind", ["sram", "tcm", "hbm"])
+def test_all_data_land_when_they_did_that_go_through_rings(kind, slots, tmp_path):
+    path = tmp_path / "recorded.msgpack"
+    file = tmp_path / "rings.py"
+    file.write_text(RINGS.replace("KIND", kind).replace("SLOTS", str(slots)))
+    run_bench(str(file), spec=ONE_CUBE, trace=path)
     assert is_explained(path)
 
 
