@@ -96,6 +96,11 @@ class Sent(NamedTuple):
     at_once: int
     access_ns: float
 
+    @property
+    def is_pushed(self) -> bool:
+        """Whether it begins on behalf of a queue between PEs: a slot, or a credit."""
+        return self.by == SET_UP_BEFORE and not self.is_read
+
 
 # -- what is sent ----------------------------------------------------------------------
 

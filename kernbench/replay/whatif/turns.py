@@ -44,6 +44,7 @@ from kernbench.replay.whatif.deliveries import (
 )
 from kernbench.replay.whatif.edges import Served
 from kernbench.replay.whatif.graph import Graph
+from kernbench.replay.whatif.instants import in_turn, places, slots_in_order
 from kernbench.replay.whatif.machine import Machine
 from kernbench.replay.whatif.walk import Late
 from kernbench.replay.whatif.weights import set_up_by
@@ -68,10 +69,12 @@ _NONE = -1
 _FIRST_ACTION = -(1 << 62)
 """The number of what moves do: less than that of any node, and counted upwards."""
 
-_LEFT = -1.0
-_BEGINS = -0.5
-"""The turn of an op that leaves its engine: before all that ask at that time; and that
-of a move that begins: before what others have to do then.
+_LEFT = -2.0
+_BEGINS = -1.0
+_MOVES = inf
+"""Of what happens at one time in one PE: who leaves an engine is before all that ask.
+Then come moves that begin, in the order in which they did, and pushes, which do so as
+they start; then all nodes, and what moves do on their way is last.
 """
 
 
@@ -114,10 +117,12 @@ class Turns:
         if known is not None:
             self._landed_as_recorded = known.landed
             self._add_moves(trace, graph, known.sent, known.ages, machine)
-        self._add_order(graph)
+        self._add_order(trace, graph)
         self._add_engines(trace, graph)
         self._add_servers(graph)
-        self._compare_with_recorded(_in_turn(trace, graph))
+        begun = [sent for sent, _ in self._begins.values()]
+        self._place_of = places(trace, graph, self._turn_of_node, begun)
+        self._compare_with_recorded(in_turn(trace, graph))
         if self.explains:
             self.explains = self._repeats(graph.moments.times)
 
@@ -210,15 +215,15 @@ class Turns:
             self._effects.append([])
             self._effects[before].append(node)
 
-    def _add_order(self, graph: Graph) -> None:
+    def _add_order(self, trace: Trace, graph: Graph) -> None:
         """By node those that ask before it does, and those that do so behind it."""
         self._asks_behind: dict[int, list[int]] = {}
         self._asked_behind: dict[int, list[int]] = {}
-        before, behind = graph.in_order
-        pairs = zip(before.tolist(), behind.tolist(), strict=True)
-        for first, second in dict.fromkeys(pairs):
-            self._asks_behind.setdefault(second, []).append(first)
-            self._asked_behind.setdefault(first, []).append(second)
+        for before, behind in (graph.in_order, slots_in_order(trace, graph)):
+            pairs = zip(before.tolist(), behind.tolist(), strict=True)
+            for first, second in dict.fromkeys(pairs):
+                self._asks_behind.setdefault(second, []).append(first)
+                self._asked_behind.setdefault(first, []).append(second)
 
     def _add_engines(self, trace: Trace, graph: Graph) -> None:
         """``_engine`` by start and by end of an op, and how many slots each has."""
@@ -280,8 +285,10 @@ class Turns:
         turns: Ints = np.empty(len(order), np.int64)
         turns[order] = np.arange(len(order))
         self._turn_of: list[float] = turns.tolist()
-        for node in self._begins:
-            self._turn_of[node] = _BEGINS
+        for number, (node, (sent, _)) in enumerate(self._begins.items()):
+            self._turn_of[node] = _BEGINS + number / len(self._begins)
+            if sent.is_pushed and not sent.is_credit:
+                self._turn_of[self._causes[node][0][0]] = self._turn_of[node]
         asked = [-inf] * len(times)
         self._rest = [0.0] * len(times)
         self._lead = [0.0] * len(times)
@@ -435,7 +442,7 @@ class Turns:
             done += 1
             if done % _NODES == 0:
                 progress(min(done / (2 * len(self._times)), 1.0))
-            when, turn, node = heappop(walk.coming)
+            when, _, turn, node = heappop(walk.coming)
             if node < 0:
                 walk.actions.pop(node)(when)
             elif turn == _LEFT:
@@ -457,7 +464,8 @@ class Turns:
             when = max(asks, 0.0)
         walk.asked[node] = when
         turn = when + self._lead[node]
-        heappush(walk.coming, (turn, self._turn_of[node], node))
+        place = self._place_of[node]
+        heappush(walk.coming, (turn, place, self._turn_of[node], node))
         for other in self._asked_behind.get(node, ()):
             self._awaits_less(walk, other)
 
@@ -509,7 +517,7 @@ class Turns:
         if node in self._begins:
             self._begin(walk, node, when)
         if node < self._op_count:
-            heappush(walk.coming, (when, _LEFT, node))
+            heappush(walk.coming, (when, self._place_of[node], _LEFT, node))
         for effect in self._effects[node]:
             self._awaits_less(walk, effect)
 
@@ -521,7 +529,8 @@ class Turns:
         if by >= 0:
             issued += walk.times[by] - self._times[by]
         age = (issued, cmd, tile, is_write)
-        walk.at(now, one.turn, partial(walk.deliveries.begin, sent=one, age=age))
+        begin = partial(walk.deliveries.begin, sent=one, age=age)
+        walk.at(now, one.turn, begin, self._turn_of[node])
 
 
 class _Walk:
@@ -542,7 +551,7 @@ class _Walk:
         self.asked = [-inf] * nodes
         self._next_action = _FIRST_ACTION
         self.missing: list[int] = []
-        self.coming: list[tuple[float, float, int]] = []
+        self.coming: list[tuple[float, int, float, int]] = []
         self.free = {engine: deque([-inf] * slots) for engine, slots in free.items()}
         self.waiting: dict[int, deque[int]] = {}
         self.left: dict[int, tuple[int, float]] = {}
@@ -551,19 +560,12 @@ class _Walk:
         self.actions: dict[int, Action] = {}
         self.deliveries: Deliveries
 
-    def at(self, when: float, turn: int, action: Action) -> None:
-        """Have something done of a move at a time, in a turn."""
+    def at(
+        self, when: float, turn: int, action: Action, within: float = _MOVES
+    ) -> None:
+        """Have something done of a move at a time, in the turn of a PE, and ``within``
+        that.
+        """
         self._next_action += 1
         self.actions[self._next_action] = action
-        heappush(self.coming, (when, turn, self._next_action))
-
-
-def _in_turn(trace: Trace, graph: Graph) -> Ints:
-    """The nodes of a graph as they would come at one time: the starts of ops last, in
-    the order of their calls, and of tiles in theirs, behind their composite.
-    """
-    moments = graph.moments
-    first_start = len(moments.times) - moments.op_count
-    tile = tile_columns(trace)[1]
-    rows = np.lexsort((tile, trace.op_columns.cmd[:]))
-    return np.append(np.arange(first_start), moments.op_start(rows))
+        heappush(self.coming, (when, turn, within, self._next_action))

@@ -138,11 +138,73 @@ def run(torch):
 )
 """A store that is a little late meets a load of rows; one that is later does not."""
 
+STORES_BESIDE_A_RING = (
+    HEAD
+    + """
+def kernel(x, y, tl):
+    pe = tl.program_id(0)
+    row = tl.load(x)
+    for _ in range(2):
+        tl.store(y, row, wait=False)
+        tl.send("E", row)
+        tl.store(y, row, wait=False)
+        row = tl.recv("W", (2, 512), "f32")
+    tl.store(y, row)
+
+@bench(name="stores_beside_a_ring", description="")
+def run(torch):
+    install_ipcq(
+        torch.engine, world_size=2, rank_to_pe=[(0, 0, 0), (0, 0, 1)],
+        neighbors=lambda rank: {"E": 1 - rank, "W": 1 - rank},
+        slots=8, slot_bytes=4096, buffer_kind="sram",
+    )
+    x = numbers(torch, (4, 512), "f32", TWO, "x")
+    torch.launch("kernel", kernel, x, torch.zeros((4, 512), "f32", TWO, name="y"))
+"""
+)
+"""What is pushed to an SRAM is read from there, through one port."""
+
+SLOTS_OUT_OF_TURN = (
+    HEAD
+    + """
+THREE = DPPolicy(pe="row_wise", num_cubes=1, num_pes=3)
+
+def kernel(x, y, tl):
+    pe = tl.program_id(0)
+    rows = tl.load(x)
+    for times in range(2):
+        for _ in range(pe):
+            tl.neg(rows)
+        tl.send("E", tl.slice(rows, (0, 0), (3, 256)), wait=False)
+        if times and pe % 2:
+            for _ in range(5):
+                tl.exp(rows)
+        tl.recv("W", (3, 256), "f32")
+    tl.store(y, rows)
+
+@bench(name="slots_out_of_turn", description="")
+def run(torch):
+    install_ipcq(
+        torch.engine, world_size=3, rank_to_pe=[(0, 0, pe) for pe in range(3)],
+        neighbors=lambda rank: {"E": (rank + 1) % 3, "W": (rank - 1) % 3},
+        slots=2, slot_bytes=2048, buffer_kind="sram",
+    )
+    x = numbers(torch, (12, 256), "f32", THREE, "x")
+    torch.launch("kernel", kernel, x, torch.zeros((12, 256), "f32", THREE, name="y"))
+"""
+)
+"""The second slot of a message is less, lands first, and is emptied second."""
+
 PROGRAMS = {
     "ring in HBM": (RING_IN_HBM, ONE_CHANNEL),
     "dot beside tiles": (DOT_BESIDE_TILES, IDEAL),
     "uneven tiles": (UNEVEN_TILES, IDEAL | {"pe.dma.burst_bytes": 256}),
     "beside a message": (BESIDE_A_MESSAGE, ONE_CUBE),
+    "stores beside a ring": (STORES_BESIDE_A_RING, ONE_CUBE),
+    "slots out of turn": (
+        SLOTS_OUT_OF_TURN,
+        FEW_SLOTS | {"pe.dma.burst_bytes": 1024},
+    ),
     "store beside rows": (STORE_BESIDE_ROWS, FEW_SLOTS),
 }
 
@@ -168,6 +230,8 @@ def recorded(tmp_path_factory):
         ("dot beside tiles", "pe.clock_ghz", 0.5, ""),
         ("uneven tiles", "pe.gemm.overhead_ns", 5.0, ""),
         ("beside a message", "cube.hbm.trefi_ns", 3510.0, ""),
+        ("stores beside a ring", "cube.sram.to_router_bw_gbs", 256.0, ""),
+        ("slots out of turn", "pe.dma.to_router_bw_gbs", 128.0, ""),
     ],
 )
 def test_who_comes_first_on_the_other_machine_is_served_first(
