@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Ints
+from kernbench.common.arrays import Array, Ints, distinct
 from kernbench.common.progress import Progress, no_progress
+from kernbench.common.resumable import Resumable, Steps
 from kernbench.errors import TraceFormatError
 from kernbench.sim_engine.op_log import KIND_RANK
 from kernbench.trace.caching import cached_without_lock
@@ -29,6 +31,13 @@ from kernbench.trace.params import (
 from kernbench.trace.schema import Columns, whole
 
 _UNKNOWN = KIND_RANK["unknown"]
+
+_BLOCK_BITS = 12
+"""Of the rows in a block, of which is known in which chunks there are ops that waited
+for one."""
+
+_CHUNKS = 16
+"""Chunks between two calls of progress; one takes some 100 us."""
 
 
 class Chunk(NamedTuple):
@@ -70,6 +79,7 @@ class OpFrames:
         self._name_of = name_of
         self._readers: dict[int, ParamsReader] = {}
         self._sound_blocks: set[tuple[int, int]] = set()
+        self._waiting = Resumable(self._waiting_chunks)
         self.schemas = read_schemas(file)
 
     @cached_without_lock
@@ -249,14 +259,30 @@ class OpFrames:
         """
         number, place = self.place_of(row)
         recorded = self.chunks[number].first_recorded + place
-        for chunk in self.chunks[number:]:
-            progress(chunk.rows.start / self.chunks[-1].rows.stop)
+        for waiting in self._waiting.result(progress).get(recorded >> _BLOCK_BITS, ()):
+            if waiting < number:
+                continue
+            progress(waiting / len(self.chunks))
+            chunk = self.chunks[waiting]
             found = np.flatnonzero(chunk.columns["dep"] == recorded)
-            if len(found):
-                ends = np.cumsum(chunk.columns["dep_n"])
-                waiting = np.searchsorted(ends, found, side="right")
-                for place in waiting.tolist():
-                    yield place + chunk.rows.start
+            ends = np.cumsum(chunk.columns["dep_n"])
+            for place in np.searchsorted(ends, found, side="right").tolist():
+                yield place + chunk.rows.start
+
+    def _waiting_chunks(self) -> Steps[dict[int, list[int]]]:
+        """By block of rows as recorded the numbers of the chunks that have an op which
+        waited for one of them, ascending.
+
+        Most wait for an op shortly before, so a few of a thousand chunks have it.
+        """
+        found = defaultdict[int, list[int]](list)
+        for number, chunk in enumerate(self.chunks):
+            if number % _CHUNKS == 0:
+                yield number / len(self.chunks)
+            blocks = distinct(chunk.columns["dep"] >> _BLOCK_BITS)
+            for block in blocks.tolist():
+                found[block].append(number)
+        return found
 
 
 def rows_of_reading(spans: list[tuple[int, int, int]]) -> Translate:
