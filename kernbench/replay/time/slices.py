@@ -1,25 +1,29 @@
 """The ops of a row that are long enough to be told apart in a window of time.
 
 They are found at a cost that depends on how many there are, not on how many ops the
-window has: each component's ops are sorted once by the magnitude of their duration, so
-that the long ones of any window lie in a few runs.
+window has. Of each op the magnitude of its duration is noted once, in a byte; by that
+the ops of a component are sorted when it is first drawn, so that the long ones of any
+window lie in a few runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from kernbench.common.arrays import Bools, Floats, Ints
 from kernbench.common.progress import (
+    PART,
     Progress,
     beside_if_many,
     no_progress,
     parts,
 )
+from kernbench.common.resumable import Resumable, Steps
 from kernbench.replay.time.op_classes import CLASS_LETTERS
 from kernbench.replay.time.op_index import OpIndex
 from kernbench.replay.time.op_names import OpNames
@@ -51,7 +55,11 @@ class Slice(NamedTuple):
     name: str
 
 
-class _Magnitudes(NamedTuple):
+Magnitudes: TypeAlias = npt.NDArray[np.uint8]
+"""By op the whole part of the logarithm to base 2 of its ns, at least 0."""
+
+
+class _ByMagnitude(NamedTuple):
     """The ops of a component by the magnitude of their duration.
 
     ``places`` among the component's ops are sorted by magnitude, then ascend; those of
@@ -85,7 +93,8 @@ class SliceIndex:
         self._ops = ops
         self._few = few
         self.names = OpNames(trace)
-        self._magnitudes: dict[int, _Magnitudes] = {}
+        self._magnitudes = Resumable(self._noted)
+        self._sorted: dict[int, _ByMagnitude] = {}
 
     def slices(
         self,
@@ -233,33 +242,44 @@ class SliceIndex:
         first, end = np.searchsorted(served, np.array([low, high], served.dtype))
         if end - first <= self._few // _FEW_OF_ONE:
             return served[first:end].astype(np.int64)
-        magnitudes = self._magnitudes_of(component, progress)
         least = int(np.log2(max(least_ns, 1.0)))
+        by_magnitude = self._by_magnitude(component, progress)
         found = [np.empty(0, np.uint32)]
         edges = np.array([first, end], np.uint32)
-        for magnitude in range(least, len(magnitudes.first) - 1):
-            begin, stop = magnitudes.first[magnitude : magnitude + 2]
+        for magnitude in range(least, len(by_magnitude.first) - 1):
+            begin, stop = by_magnitude.first[magnitude : magnitude + 2]
             if begin < stop:
-                places = magnitudes.places[begin:stop]
+                places = by_magnitude.places[begin:stop]
                 a, b = np.searchsorted(places, edges)
                 found.append(places[a:b])
         return served[np.concatenate(found)].astype(np.int64)
 
-    def _magnitudes_of(self, component: int, progress: Progress) -> _Magnitudes:
-        known = self._magnitudes.get(component)
+    def _by_magnitude(self, component: int, progress: Progress) -> _ByMagnitude:
+        """Those of a component, sorted when they are first asked for."""
+        known = self._sorted.get(component)
         if known is None:
-            served = len(self._ops.ops_of(component))
-            known = beside_if_many(
-                served, lambda: self._sorted(component), progress, 0.0
-            )
-            self._magnitudes[component] = known
+            magnitudes = self._magnitudes.result(progress)
+            served = self._ops.ops_of(component)
+            sort = partial(_by_magnitude, magnitudes[served])
+            known = beside_if_many(len(served), sort, progress, 0.0)
+            self._sorted[component] = known
         return known
 
-    def _sorted(self, component: int) -> _Magnitudes:
-        at = self._trace.order[self._ops.ops_of(component)]
+    def _noted(self) -> Steps[Magnitudes]:
+        """By op the magnitude of its duration."""
+        order = self._trace.order
         log = self._trace.op_columns
-        lasted = np.maximum(log.t_end[at] - log.t_start[at], 1.0)
-        magnitudes = np.log2(lasted).astype(np.uint8)
-        places = np.argsort(magnitudes, kind="stable").astype(np.uint32)
-        counts = np.bincount(magnitudes)
-        return _Magnitudes(places, np.append(0, np.cumsum(counts)))
+        found = np.empty(len(order), np.uint8)
+        for low in range(0, len(order), PART):
+            yield low / len(order)
+            at = order[low : low + PART]
+            lasted = np.maximum(log.t_end[at] - log.t_start[at], 1.0)
+            found[low : low + PART] = np.log2(lasted)
+        return found
+
+
+def _by_magnitude(magnitudes: Magnitudes) -> _ByMagnitude:
+    """Ops, in their order, by their magnitudes."""
+    places = np.argsort(magnitudes, kind="stable").astype(np.uint32)
+    counts = np.bincount(magnitudes)
+    return _ByMagnitude(places, np.append(0, np.cumsum(counts)))
