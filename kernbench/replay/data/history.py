@@ -815,9 +815,12 @@ def _by_position(trace: Trace, columns: AccessColumns) -> AccessColumns:
 
 def _alloc_columns(trace: Trace, touched_spaces: tuple[str, ...]) -> AccessColumns:
     """The allocations as columns; spaces are numbered on from the touched ones."""
-    log: Any = trace.alloc_columns  # stays in the file, as it is large and asked seldom
+    log = trace.alloc_columns
     spaces = tuple(dict.fromkeys((*touched_spaces, *log.spaces)))
     numbers = np.array([spaces.index(space) for space in log.spaces], np.int16)
     space: Any = numbers[log.space]
     row: Any = np.arange(len(space), dtype=np.int32)
-    return AccessColumns(row, row, space, log.addr, log.nbytes, spaces)
+    # They are asked for a few rows at a time, thousands of times.
+    addr: Any = paged(log.addr[:])
+    nbytes: Any = paged(log.nbytes[:])
+    return AccessColumns(row, row, space, addr, nbytes, spaces)
