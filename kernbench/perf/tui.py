@@ -74,7 +74,10 @@ LOAD_S = 300.0
 """How long a trace may take to open."""
 
 SETTLE_S = 5.0
-"""Without a byte: no job runs any more, which is measured by itself."""
+"""Without a byte: no job runs any more, unless the screen says so."""
+
+WORKING = re.compile(rb"\d%(?:\x1b\[[0-9;]*m|\s)*Esc cancels")
+"""What a pane says while a job runs for it, which is measured by itself."""
 
 GOALS = {50: 10.0, 99: 35.0}
 """ms beyond the do-nothing screen, by percentile."""
@@ -284,7 +287,7 @@ def figures(terminal: Terminal, first: bytes, ready: bytes, steps: int) -> Figur
     first_s = terminal.read(LOAD_S, 0.0, first) - terminal.started
     terminal.read(LOAD_S, 1.0, ready)
     terminal.press("s")
-    terminal.wait_quietly(SETTLE_S)  # what is computed but once, is now
+    settle(terminal)  # what is computed but once, is now
     step_ms = []
     step_bytes = []
     for _ in range(steps):
@@ -292,7 +295,7 @@ def figures(terminal: Terminal, first: bytes, ready: bytes, steps: int) -> Figur
         step_bytes.append(len(terminal.data))
     for key in MIX:
         terminal.press(key)
-    terminal.wait_quietly(SETTLE_S)
+    settle(terminal)
     mixed_ms = [terminal.press(key) for key in islice(cycle(MIX), steps)]
     mixed = islice(cycle(MIX), steps // 2)
     answered_ms = [terminal.press(key, ANSWERED_S) for key in mixed]
@@ -302,6 +305,20 @@ def figures(terminal: Terminal, first: bytes, ready: bytes, steps: int) -> Figur
         "mixed keys to their answers": answered_ms,
     }
     return Figures(first_s, taken_ms, step_bytes)
+
+
+def settle(terminal: Terminal) -> None:
+    """Wait until no job runs any more, for LOAD_S at most.
+
+    Some go on for seconds at one per cent: an index of ten million ops takes twenty.
+    """
+    end = perf_counter() + LOAD_S
+    terminal.wait_quietly(SETTLE_S)
+    while perf_counter() < end:
+        terminal.press(REDRAW)
+        if WORKING.search(terminal.data) is None:
+            return
+        terminal.wait_quietly(SETTLE_S)
 
 
 def beyond(
