@@ -57,6 +57,8 @@ from kernbench.sim_engine.plans import bytes_at, operands_of, plan_of, snapshots
 from kernbench.trace import Trace
 
 _MOST_LINKS = 500
+_WIDEST = 8
+"""Bytes of an element of the widest dtype."""
 _CHECKED_LINKS = 256
 """Links whose op is compared with its float64 oracle."""
 _WRITES_TRIED = 64
@@ -69,10 +71,11 @@ _CHECKED_WORK = 1 << 24
 class Part:
     """Some elements: their name, the bytes from the first to the last, what they hold.
 
-    The name is that of the smallest box that has them, of ``box`` elements. ``value``
-    is text, "" where it is not known. ``writers`` are the ops that wrote them; -1 is
-    nobody. ``awaited`` is the first op that later writes some of what nobody wrote,
-    None if there is no such op.
+    The name is that of the smallest box that has them, of ``box`` elements; of a range
+    of bytes, where no allocation holds them, ``box`` is 0. ``value`` is text, "" where
+    it is not known. ``writers`` are the ops that wrote them; -1 is nobody. ``awaited``
+    is the first op that later writes some of what nobody wrote, None if there is no
+    such op.
     """
 
     name: str
@@ -167,6 +170,8 @@ def _holds(part: Part) -> str:
     text = ""
     if part.elements < part.box:
         text = f" ({part.elements:,} of its {part.box:,} elements)"
+    elif not part.box and part.elements * _WIDEST < part.nbytes:
+        text = f" ({part.elements:,} elements somewhere in these bytes)"
     return f"{text} = {part.value}" if part.value else text
 
 

@@ -86,7 +86,9 @@ class AccessesTo(NamedTuple):
 
 
 class Named(NamedTuple):
-    """Bytes as a user names them, and how many elements the box of that name has."""
+    """Bytes as a user names them, and how many elements the box of that name has; 0
+    where it is a range of bytes.
+    """
 
     text: str
     elements: int
@@ -445,14 +447,14 @@ class PlaceIndex:
     def named(self, space: str, addresses: Ints, op: int) -> Named:
         """Bytes (ascending addresses) as a user names them at op ``op``.
 
-        ``c[3, 0:128]``, the smallest box of the tensor that has them; ``hbm 0x40:8``
-        where no allocation holds the first of them, which counts as bytes.
+        ``c[3, 0:128]``, the smallest box of the tensor that has them; ``hbm 0x40:8``,
+        eight bytes, where no allocation holds the first of them.
         """
         low = int(addresses[0])
         row = self.alloc_at(space, low, op)
         if row < 0:
             span = int(addresses[-1]) + 1 - low
-            return Named(f"{space} {low:#x}:{span}", span)
+            return Named(f"{space} {low:#x}:{span}", 0)
         shard = self.shards([row])[0]
         held = addresses[: np.searchsorted(addresses, shard.addr + shard.nbytes)]
         elements = (held - shard.addr) // itemsize(shard.dtype)

@@ -3,6 +3,7 @@
 import random
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import half_written
 import numpy as np
@@ -22,6 +23,8 @@ from kernbench.runtime_api import run_bench
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.event_log import Shard
 from kernbench.trace import Trace
+
+MATMUL = Path(__file__).parents[3] / "traces" / "matmul.msgpack"
 
 
 def names(links):
@@ -337,6 +340,13 @@ def test_bytes_beyond_the_allocation_are_shown_as_bytes(log):
     log.alloc("hbm", 0, 4)
     log.op(host_write(), 0, 10)
     assert log.session().blame("hbm 0x0:8").part.value == "bytes 0 to 128"
+
+
+def test_bytes_of_several_shards_are_not_counted_as_elements():
+    session = ReplaySession(Trace.open(MATMUL))
+    session.goto(0)
+    first, *_ = session.blame("c").lines(100)
+    assert first.endswith("at op 0 (16,384 elements somewhere in these bytes)")
 
 
 def test_nan_is_no_value_that_is_counted(log):
