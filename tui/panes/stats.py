@@ -438,7 +438,8 @@ class StatsPane(BasePane[StatsState]):
         path = self._index.trace.path
         finding = findings[at]
         if room < _LEAST_EVIDENCE:
-            title = wrap(f"{finding.kind}: {finding.title}", frame.width - len("  "))
+            width = max(frame.width - len("  "), 1)
+            title = wrap(f"{finding.kind}: {finding.title}", width)
             if len(title) > room:
                 return []
             return [[(f"  {text}", "title")] for text in title]

@@ -465,6 +465,10 @@ def late_machine(layout_cache):
     return machine(layout_cache, pe_math=f"{__name__}:Late")
 
 
+END_NS = 1e6
+"""When runs of talks are over, long after their launches."""
+
+
 def judge(graph, path, counts, rounds, cube, which):
     """Have one op of MATH be late by its slack, and by 500 ns more."""
 
@@ -474,7 +478,7 @@ def judge(graph, path, counts, rounds, cube, which):
         writer = TraceWriter(path)
         writer.begin({}, graph)
         talk(graph, work(counts, rounds), 16, recorder=writer)
-        writer.end(0.0)
+        writer.end(END_NS)
         return ReplaySession(Trace.open(path))
 
     session = run({})
@@ -519,7 +523,7 @@ def test_a_message_that_came_early_may_come_as_late_as_it_is_taken(
     writer = TraceWriter(tmp_path / "trace")
     writer.begin({}, late_machine)
     talk(late_machine, work((1, 30), 1), 16, recorder=writer)
-    writer.end(0.0)
+    writer.end(END_NS)
     session = ReplaySession(Trace.open(tmp_path / "trace"))
     on_cube1 = {}
     for row in session.rows(0, len(session)):
