@@ -493,12 +493,12 @@ async def test_no_color_leaves_no_colour(size, session, monkeypatch) -> None:
 async def test_no_color_that_is_empty_forbids_nothing(session, monkeypatch) -> None:
     app = KernbenchApp(session, "matmul.msgpack")
     async with piloted(app, (80, 24)) as pilot:
-        await pilot.pause()
+        await settled(pilot)
         wanted = colours_of(app)
     monkeypatch.setenv("NO_COLOR", "")
     app = KernbenchApp(session, "matmul.msgpack")
     async with piloted(app, (80, 24)) as pilot:
-        await pilot.pause()
+        await settled(pilot)
         assert colours_of(app) == wanted
     assert len(wanted) > 2
 
