@@ -103,10 +103,7 @@ def launches_with_own_tensors(
 ) -> set[int]:
     """The launches that touch a tensor of a rank; ``launch`` is that of each access."""
     allocs = trace.alloc_columns
-    names = allocs.tensor[:]
-    used, which = np.unique(names, return_inverse=True)
-    is_own = [bool(_RANK_TENSOR.match(trace.strings[name])) for name in used.tolist()]
-    mine = np.flatnonzero(np.array(is_own, np.bool_)[which.reshape(-1)])
+    mine = _allocs_of_ranks(trace)
     if not len(mine):
         return set()
     low = allocs.addr[mine].astype(np.int64)
@@ -160,18 +157,21 @@ def _first_call_of_ranks(trace: Trace) -> int:
     A rank makes tensors that are named after it, passes barriers and reduces, and its
     launches may overlap others'.
     """
-    first = NEVER
-    allocs = trace.alloc_columns
-    for name in np.unique(allocs.tensor[:]).tolist():
-        if _RANK_TENSOR.match(trace.strings[name]):
-            mine = allocs.cmd[:][allocs.tensor[:] == name]
-            first = min(first, int(mine.min()))
+    mine = trace.alloc_columns.cmd[_allocs_of_ranks(trace)].astype(np.int64)
+    first = int(mine.min(initial=NEVER))
     log = trace.commands
     host = np.flatnonzero(log.launch[:] < 0)
     of_ranks = host[has_text(trace, log.call[host], *_CALLS_OF_RANKS)]
     if len(of_ranks):
         first = min(first, int(log.cmd[of_ranks].min()))
     return min(first, _first_launch_beside_another(trace, host))
+
+
+def _allocs_of_ranks(trace: Trace) -> Ints:
+    """The rows of the allocations of tensors that ranks have made."""
+    used, which = np.unique(trace.alloc_columns.tensor[:], return_inverse=True)
+    is_own = [bool(_RANK_TENSOR.match(trace.strings[name])) for name in used.tolist()]
+    return np.flatnonzero(np.array(is_own, np.bool_)[which.reshape(-1)])
 
 
 def _first_launch_beside_another(trace: Trace, host: Ints) -> int:

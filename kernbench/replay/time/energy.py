@@ -22,6 +22,7 @@ from kernbench.common.progress import (
     stage,
 )
 from kernbench.replay.text import count_text, time_text, wrapped
+from kernbench.replay.time.op_classes import COMPOSITE_PREFIX, TILE_PREFIX
 from kernbench.replay.time.spans import part_of_run, recorded_between, running_ns
 from kernbench.replay.time.tensor_names import OTHER, SCRATCH, TensorNames
 from kernbench.sim_engine.access_columns import AccessColumns
@@ -32,8 +33,6 @@ from kernbench.trace.hops import kernel_lines, named
 
 STATIC = "(static)"
 _HOST = "host_"
-_TILE = "TileToken/"
-_COMPOSITE = "composite_"
 _ROWS = 200
 """Rows of a table of lines or tensors; what costs less is one row together."""
 _SHOWN = 12
@@ -310,8 +309,8 @@ class _Table:
 def _unfinished(trace: Trace) -> int:
     """How many composites have tiles in a trace, and are not in it themselves."""
     cmd = trace.op_columns.cmd[:]
-    tiles = np.unique(cmd[named(trace, _TILE)])
-    return len(np.setdiff1d(tiles, cmd[named(trace, _COMPOSITE)]))
+    tiles = np.unique(cmd[named(trace, TILE_PREFIX)])
+    return len(np.setdiff1d(tiles, cmd[named(trace, COMPOSITE_PREFIX)]))
 
 
 def _by_row(trace: Trace, touched: AccessColumns) -> AccessColumns:

@@ -337,7 +337,7 @@ class RooflineIndex:
         copied = computed_beside(lambda: named(trace, "ipcq_"), progress, 0.0)
         codes = self._ops.class_codes(progress=stage(progress, 0.0, 0.5))
 
-        counted = computed_beside(lambda: _are_counted(trace, tile), progress, 0.0)
+        counted = computed_beside(lambda: _are_counted(trace), progress, 0.0)
         flops = np.where(counted, computed.gemm + computed.elements, 0.0)
         gemm_ones = computed.gemm / computed.gemm_rate
         math_ones = computed.elements / computed.math_rate
@@ -373,16 +373,16 @@ class RooflineIndex:
         return _Work(flops, at_peak, moved, ideal)
 
 
-def _are_counted(trace: Trace, tile: Bools) -> Bools:
-    """Which ops count for what they compute: composites, and not their ``tile``.
+def _are_counted(trace: Trace) -> Bools:
+    """Which ops count for what they compute: composites, and not their tiles.
 
     Of a composite that has not ended, or is not there, its tiles do instead; and all
     tiles in a part of a trace, which may have few of those of a composite.
     """
-    if trace.window is None:
-        return ~tile | (tile & (tile_composites(trace) < 0))
     composites = tile_composites(trace)
-    with_tiles = np.zeros(len(tile), np.bool_)
+    if trace.window is None:
+        return composites < 0
+    with_tiles = np.zeros(len(composites), np.bool_)
     with_tiles[composites[composites >= 0]] = True
     return ~with_tiles
 

@@ -260,7 +260,7 @@ class SliceIndex:
         if known is None:
             magnitudes = self._magnitudes.result(progress)
             served = self._ops.ops_of(component)
-            sort = partial(_by_magnitude, magnitudes[served])
+            sort = partial(_sorted_by, magnitudes[served])
             known = beside_if_many(len(served), sort, progress, 0.0)
             self._sorted[component] = known
         return known
@@ -278,7 +278,7 @@ class SliceIndex:
         return found
 
 
-def _by_magnitude(magnitudes: Magnitudes) -> _ByMagnitude:
+def _sorted_by(magnitudes: Magnitudes) -> _ByMagnitude:
     """Ops, in their order, by their magnitudes."""
     places = np.argsort(magnitudes, kind="stable").astype(np.uint32)
     counts = np.bincount(magnitudes)

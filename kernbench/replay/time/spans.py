@@ -100,9 +100,10 @@ def launches_not_ended(trace: Trace) -> list[tuple[float, float]]:
     ends, ns.
     """
     log = trace.commands
-    ended = [launch.launch for launch in trace.launches]
-    calls = np.flatnonzero((log.launch[:] >= 0) & ~np.isin(log.launch[:], ended))
-    launches, which = np.unique(log.launch[calls], return_inverse=True)
+    launch = log.launch[:]
+    ended = [one.launch for one in trace.launches]
+    calls = np.flatnonzero((launch >= 0) & ~np.isin(launch, ended))
+    launches, which = np.unique(launch[calls], return_inverse=True)
     began = np.full(len(launches), np.inf)
     np.minimum.at(began, which.reshape(-1), log.t_issue[calls])
     return [(begin, trace.end_ns) for begin in began.tolist()]

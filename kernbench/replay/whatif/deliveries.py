@@ -37,7 +37,7 @@ from kernbench.sim_engine.op_log import OpRecord
 from kernbench.topology.dram import ChannelModel, Layout, Share, layout_of, new_channel
 from kernbench.topology.spec import HbmSpec
 from kernbench.trace import Trace
-from kernbench.trace.hops import named, rows_of_calls, tile_columns
+from kernbench.trace.hops import named, rows_of_calls, tile_numbers
 
 _NONE = -1
 
@@ -713,7 +713,7 @@ def landed_as_recorded(
 def ages_of(trace: Trace, sent: list[Sent]) -> list[Age]:
     """How old the commands of some moves are."""
     log = trace.commands
-    _, tile = tile_columns(trace)
+    tile = tile_numbers(trace)
     cmd = trace.op_columns.cmd[:].astype(np.int64)
     call = rows_of_calls(trace, cmd)
     issued = np.append(log.t_issue[:], 0.0)[call]

@@ -16,7 +16,7 @@ from kernbench.replay.time.critical_edges import pools
 from kernbench.replay.whatif.deliveries import Sent
 from kernbench.replay.whatif.graph import Graph
 from kernbench.trace import Trace
-from kernbench.trace.hops import named, rows_of_calls, tile_columns
+from kernbench.trace.hops import named, rows_of_calls, tile_numbers
 
 
 def in_turn(trace: Trace, graph: Graph) -> Ints:
@@ -26,7 +26,7 @@ def in_turn(trace: Trace, graph: Graph) -> Ints:
     """
     moments = graph.moments
     first_start = len(moments.times) - moments.op_count
-    tile = tile_columns(trace)[1]
+    tile = tile_numbers(trace)
     rows = np.lexsort((_left(graph), tile, trace.op_columns.cmd[:]))
     return np.append(np.arange(first_start), moments.op_start(rows))
 

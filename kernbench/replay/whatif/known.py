@@ -11,6 +11,7 @@ from kernbench.common.arrays import Array, Floats
 from kernbench.common.progress import Progress, computed_beside, stage
 from kernbench.errors import RefusedError
 from kernbench.replay.time.mapped_logs import map_logs
+from kernbench.replay.time.spans import launches_not_ended
 from kernbench.replay.whatif.alone import MovesAlone
 from kernbench.replay.whatif.certainty import Engines, Queues, waits_for_credit
 from kernbench.replay.whatif.changed_machines import ChangedMachines
@@ -163,7 +164,7 @@ def known_run(trace: Trace, progress: Progress) -> KnownRun:
         holds=holds,
         weight=recorded,
         has_credits=waits_for_credit(trace),
-        has_no_end=_ended_within_a_launch(trace),
+        has_no_end=bool(launches_not_ended(trace)),
     )
 
 
@@ -184,10 +185,3 @@ def _refuse_parts(trace: Trace) -> None:
             "the recording of this trace was cut off, so when its run would have ended "
             "cannot be told; record it again"
         )
-
-
-def _ended_within_a_launch(trace: Trace) -> bool:
-    """Whether kernels ran of a launch that never ended: an error ended the run."""
-    ran = trace.commands.launch[:]
-    ended = np.array([launch.launch for launch in trace.launches], np.int64)
-    return bool((~np.isin(ran[ran >= 0], ended)).any())

@@ -49,7 +49,7 @@ from kernbench.replay.whatif.machine import Machine
 from kernbench.replay.whatif.walk import Late
 from kernbench.replay.whatif.weights import set_up_by
 from kernbench.trace import Trace
-from kernbench.trace.hops import rows_of_calls, tile_columns
+from kernbench.trace.hops import rows_of_calls, tile_composites
 
 MOST_EDGES = 1 << 16
 """A graph of at most so many edges is small enough to be re-timed in turns."""
@@ -235,7 +235,7 @@ class Turns:
         self._engine = dict(zip(starts, pool.tolist(), strict=True))
         self._engine.update(zip(rows.tolist(), pool.tolist(), strict=True))
         self._free = dict(zip(pool.tolist(), slots.tolist(), strict=True))
-        self._whole = tile_columns(trace)[0].tolist()
+        self._whole = tile_composites(trace).tolist()
 
     def _add_servers(self, graph: Graph) -> None:
         """By node the servers that it is at, and what it takes there.

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from bench_sizes import UNEVEN
 
+from kernbench.errors import KernelError
 from kernbench.replay import ReplaySession
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
@@ -59,3 +60,33 @@ def benches(bench_trace):
         return opened[name]
 
     return bench
+
+
+FAILING = """
+from kernbench.benches import bench
+
+
+def kernel(x, count, tl):
+    for number in range(8):
+        tl.load(x)
+        if number == count:
+            raise ValueError("enough")
+
+
+@bench(name="failing", description="its second launch fails")
+def run(torch):
+    x = torch.tensor([1.0] * 64, "f32", name="x")
+    torch.launch("first", kernel, x, 8)
+    torch.launch("second", kernel, x, 5)
+"""
+
+
+@pytest.fixture
+def failed(tmp_path):
+    """The session of a run that an error ended within its second launch."""
+    bench = tmp_path / "failing.py"
+    bench.write_text(FAILING)
+    path = tmp_path / "failing.msgpack"
+    with pytest.raises(KernelError):
+        run_bench(str(bench), trace=path)
+    return ReplaySession(Trace.open(path))

@@ -15,7 +15,7 @@ from replay_logs import Log, double, load, store
 
 from kernbench.common.progress import Cancelled
 from kernbench.components.builtin.pe_math import PeMath
-from kernbench.errors import DeadlockError, KernelError
+from kernbench.errors import DeadlockError
 from kernbench.replay import ReplaySession
 from kernbench.replay.plain import as_data
 from kernbench.replay.text import as_text
@@ -310,33 +310,9 @@ def run(torch, kernel="near", n=64):
 """
 
 
-STOPPED = """
-from kernbench.benches import bench
-
-
-def kernel(x, count, tl):
-    for number in range(8):
-        tl.load(x)
-        if number == count:
-            raise ValueError("enough")
-
-
-@bench(name="stopped", description="its second launch fails")
-def run(torch):
-    x = torch.tensor([1.0] * 64, "f32", name="x")
-    torch.launch("first", kernel, x, 8)
-    torch.launch("second", kernel, x, 5)
-"""
-
-
-def test_a_launch_that_has_not_ended_is_said_to_be_left_out(benches, tmp_path):
-    bench = tmp_path / "stopped.py"
-    bench.write_text(STOPPED)
-    with pytest.raises(KernelError):
-        run_bench(str(bench), trace=tmp_path / "trace")
-    session = ReplaySession(Trace.open(tmp_path / "trace"))
-    path = session.critical_path()
-    (launch,) = session.trace.launches
+def test_a_launch_that_has_not_ended_is_said_to_be_left_out(benches, failed):
+    path = failed.critical_path()
+    (launch,) = failed.trace.launches
     assert (path.t0, path.t1) == (launch.t_start, launch.t_end)
     text = " ".join(as_text(path, 100).split())
     assert "up to there; without a launch that has not ended" in text

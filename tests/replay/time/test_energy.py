@@ -9,7 +9,7 @@ from bench_sizes import UNEVEN
 from click.testing import CliRunner
 
 from kernbench.cli import main
-from kernbench.errors import KernelError, TopologyError
+from kernbench.errors import TopologyError
 from kernbench.replay import ReplaySession
 from kernbench.runtime_api import run_bench
 from kernbench.topology import load_topology
@@ -337,25 +337,6 @@ def test_launches_that_overlap_are_counted_once(run):
 # -- traces that have not all of the run ---------------------------------------------
 
 
-FAILING = """
-    from kernbench.benches import bench
-
-
-    def kernel(x, count, tl):
-        for number in range(8):
-            y = tl.load(x)
-            if number == count:
-                raise ValueError("enough")
-
-
-    @bench(name="failing", description="its second launch fails")
-    def run(torch):
-        x = torch.tensor([1.0] * 64, "f32", name="x")
-        torch.launch("first", kernel, x, 8)
-        torch.launch("second", kernel, x, 5)
-"""
-
-
 def test_launches_that_have_not_ended_ran_until_the_trace_ends(one_dot, tmp_path):
     one_dot()
     (path,) = tmp_path.rglob("*.msgpack")
@@ -372,18 +353,12 @@ def test_launches_that_have_not_ended_ran_until_the_trace_ends(one_dot, tmp_path
     assert "the run went on, or was killed" in text
 
 
-def test_a_launch_that_an_error_ended_ran_until_then(tmp_path):
-    bench = tmp_path / "failing.py"
-    bench.write_text(textwrap.dedent(FAILING))
-    path = tmp_path / "failing.msgpack"
-    with pytest.raises(KernelError):
-        run_bench(str(bench), trace=path)
-    session = ReplaySession(Trace.open(path))
-    found = session.energy()
-    (first,) = session.trace.launches
-    log = session.trace.commands
+def test_a_launch_that_an_error_ended_ran_until_then(failed):
+    found = failed.energy()
+    (first,) = failed.trace.launches
+    log = failed.trace.commands
     begun = log.t_issue[:][log.launch[:] == 1].min()
-    wanted = first.t_end - first.t_start + session.trace.end_ns - begun
+    wanted = first.t_end - first.t_start + failed.trace.end_ns - begun
     assert found.launch_ns == pytest.approx(wanted)
     assert "an error ended the run: this is up to there" in found.lines(100)
 

@@ -28,6 +28,13 @@ TWO = DPPolicy(pe="row_wise", num_cubes=1, num_pes=2)
 def numbers(torch, shape, dtype, dp, name):
     return torch.tensor(torch.rng.standard_normal(shape), dtype, dp, name=name)
 
+def ring(torch, pes, slots, slot_bytes, kind):
+    install_ipcq(
+        torch.engine, world_size=pes, rank_to_pe=[(0, 0, pe) for pe in range(pes)],
+        neighbors=lambda rank: {"E": (rank + 1) % pes, "W": (rank - 1) % pes},
+        slots=slots, slot_bytes=slot_bytes, buffer_kind=kind,
+    )
+
 """
 
 RING_IN_HBM = (
@@ -40,11 +47,7 @@ def kernel(x, tl):
 
 @bench(name="ring_in_hbm", description="")
 def run(torch):
-    install_ipcq(
-        torch.engine, world_size=2, rank_to_pe=[(0, 0, 0), (0, 0, 1)],
-        neighbors=lambda rank: {"E": 1 - rank, "W": 1 - rank},
-        slots=2, slot_bytes=1024, buffer_kind="hbm",
-    )
+    ring(torch, 2, 2, 1024, "hbm")
     torch.launch("kernel", kernel, numbers(torch, (4, 512), "f32", TWO, "x"))
 """
 )
@@ -105,11 +108,7 @@ def kernel(x, a, b, c, tl):
 
 @bench(name="beside_a_message", description="")
 def run(torch):
-    install_ipcq(
-        torch.engine, world_size=2, rank_to_pe=[(0, 0, 0), (0, 0, 1)],
-        neighbors=lambda rank: {"E": 1 - rank, "W": 1 - rank},
-        slots=4, slot_bytes=1024, buffer_kind="hbm",
-    )
+    ring(torch, 2, 4, 1024, "hbm")
     x = numbers(torch, (16, 256), "f32", TWO, "x")
     a = numbers(torch, (64, 64), "f16", TWO, "a")
     b = numbers(torch, (128, 64), "f16", TWO, "b")
@@ -153,11 +152,7 @@ def kernel(x, y, tl):
 
 @bench(name="stores_beside_a_ring", description="")
 def run(torch):
-    install_ipcq(
-        torch.engine, world_size=2, rank_to_pe=[(0, 0, 0), (0, 0, 1)],
-        neighbors=lambda rank: {"E": 1 - rank, "W": 1 - rank},
-        slots=8, slot_bytes=4096, buffer_kind="sram",
-    )
+    ring(torch, 2, 8, 4096, "sram")
     x = numbers(torch, (4, 512), "f32", TWO, "x")
     torch.launch("kernel", kernel, x, torch.zeros((4, 512), "f32", TWO, name="y"))
 """
@@ -184,11 +179,7 @@ def kernel(x, y, tl):
 
 @bench(name="slots_out_of_turn", description="")
 def run(torch):
-    install_ipcq(
-        torch.engine, world_size=3, rank_to_pe=[(0, 0, pe) for pe in range(3)],
-        neighbors=lambda rank: {"E": (rank + 1) % 3, "W": (rank - 1) % 3},
-        slots=2, slot_bytes=2048, buffer_kind="sram",
-    )
+    ring(torch, 3, 2, 2048, "sram")
     x = numbers(torch, (12, 256), "f32", THREE, "x")
     torch.launch("kernel", kernel, x, torch.zeros((12, 256), "f32", THREE, name="y"))
 """
