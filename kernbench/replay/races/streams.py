@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from kernbench.common.arrays import Ints
+from kernbench.common.arrays import Ints, distinct_rows
 from kernbench.common.exact_time import SAME_NS
 from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.trace import Trace
@@ -169,9 +169,11 @@ def _first_call_of_ranks(trace: Trace) -> int:
 
 def _allocs_of_ranks(trace: Trace) -> Ints:
     """The rows of the allocations of tensors that ranks have made."""
-    used, which = np.unique(trace.alloc_columns.tensor[:], return_inverse=True)
-    is_own = [bool(_RANK_TENSOR.match(trace.strings[name])) for name in used.tolist()]
-    return np.flatnonzero(np.array(is_own, np.bool_)[which.reshape(-1)])
+    names = trace.alloc_columns.tensor[:].astype(np.int64)
+    used, which = distinct_rows([names])
+    texts = [trace.strings[name] for (name,) in used.tolist()]
+    is_own = [bool(_RANK_TENSOR.match(text)) for text in texts]
+    return np.flatnonzero(np.array(is_own, np.bool_)[which])
 
 
 def _first_launch_beside_another(trace: Trace, host: Ints) -> int:
