@@ -112,14 +112,14 @@ def test_nothing_stale_is_left_where_the_window_shrinks_as_keys_draw(tmp_path) -
     trace = TRACES / "matmul.msgpack"
     with opened(trace, state=tmp_path, size=(200, 50)) as terminal:
         terminal.until("Timeline")
-        for count in range(12):
+        for count in range(8):
             terminal.resize(200, 50)
             terminal.read(0.4)
             terminal.press("sssSSSsss"[: 1 + count % 9], 0.003 * (count % 4))
             terminal.resize(80, 24)
             terminal.read(0.7)
             before = terminal.text
-            terminal.press("\x0c", 0.7)
+            terminal.press("\x0c", 0.5)
             assert terminal.text == before
         terminal.press("q")
         assert terminal.end() == 0

@@ -101,13 +101,19 @@ def test_it_is_not_sure_where_others_come_first(recorded, tmp_path):
     assert "memories would serve in another order" in told.why
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(8, marks=pytest.mark.slow),
+        pytest.param(1, marks=[pytest.mark.slow, pytest.mark.soak]),
+    ],
+)
 def test_the_slack_of_who_shares_a_port_is_what_the_end_lets_it_be_late(
-    recorded, tmp_path
+    recorded, tmp_path, step
 ):
     session = ReplaySession(Trace.open(recorded.path))
     tried = 0
-    for op in range(1, len(session), 2):
+    for op in range(1, len(session), step):
         slack = session.index.whatif.slack(op)
         if not slack.sure or not slack.ns:
             continue
