@@ -16,7 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Bools, Ints, distinct, distinct_rows
+from kernbench.common.arrays import (
+    Array,
+    Bools,
+    Ints,
+    distinct,
+    distinct_rows,
+    runs_begin,
+)
 from kernbench.common.progress import Progress, computed_beside, no_progress, stage
 from kernbench.common.room import make_room
 from kernbench.errors import TraceFormatError
@@ -25,7 +32,7 @@ from kernbench.replay.index import Index
 from kernbench.replay.text import param_text
 from kernbench.trace import Trace
 from kernbench.trace.groups import ranges
-from kernbench.trace.hops import rows_of_calls, tile_numbers
+from kernbench.trace.hops import is_of_tiles, rows_of_calls, tile_numbers_of
 from kernbench.trace.params import ParamBlock
 
 _NO_PARAMS = ("snapshot", "input_snapshots", "handle_id", "out_addr")
@@ -88,16 +95,17 @@ class Program(NamedTuple):
 def program(side: Index, progress: Progress = no_progress) -> Program:
     """The program of a trace; TraceFormatError for params that cannot be."""
     trace = side.trace
-    params, addresses = _params(trace, stage(progress, 0.0, 0.4))
+    found = _params(trace, stage(progress, 0.0, 0.6))
+    params = found.hashes
+    addresses = found.addresses
     places, is_scratch, relative, absolute = computed_beside(
-        partial(_placed, trace, addresses), progress, 0.4
+        partial(_placed, trace, addresses), progress, 0.6
     )
-    contents = _contents(trace, stage(progress, 0.5, 0.8))
 
     def ordered() -> Program:
         calls = side.ops.calls(trace.position)
         names = hashes_of(trace.op_columns.name[:], trace.strings.__getitem__)
-        what = _What(names, tile_numbers(trace))
+        what = _What(names, found.tile)
         streams, levels = _identities(trace, calls, what, params + relative)
         rows = _in_program_order(trace, streams, what, addresses)
         return Program(
@@ -106,7 +114,7 @@ def program(side: Index, progress: Progress = no_progress) -> Program:
             levels=(levels[0][rows], levels[1][rows], levels[2][rows]),
             params=params + relative,
             absolute=params + absolute,
-            contents=contents,
+            contents=found.contents,
             calls=calls,
             places=places,
             is_scratch=is_scratch,
@@ -168,17 +176,39 @@ class _Addresses(NamedTuple):
     paths: list[str]
 
 
-def _params(trace: Trace, progress: Progress) -> tuple[Array, _Addresses]:
-    """By row a hash of the params but for addresses; and those."""
+class _Params(NamedTuple):
+    """What the params of all ops say.
+
+    By row: hashes of the params but for addresses, those of the contents of arrays (0
+    without any), and the numbers of tiles as of ``tile_numbers``.
+    """
+
+    hashes: Array
+    contents: Array
+    tile: Ints
+    addresses: _Addresses
+
+
+def _params(trace: Trace, progress: Progress) -> _Params:
+    """Read the params of all ops, once."""
     total = len(trace.op_columns.cmd)
     found = np.zeros(total, np.uint64)
+    contents = np.zeros(total, np.uint64)
+    tile = np.full(total, -1)
     structures = dict[int, np.uint64]()
     texts = dict[int, np.uint64]()
+    arrays = dict[int, np.uint64]()
     paths = dict[str, int]()
     none = np.empty(0, np.int64)
     parts = [(none, none, none, none)]
     for block in trace.param_blocks():
-        progress(int(block.rows[0]) / total)
+        done = int(block.rows[0]) / total
+        progress(done)
+        if is_of_tiles(block):
+            tile[block.rows] = tile_numbers_of(block)
+        for path, column in block.columns("t").items():
+            content = partial(_content, trace, stage(progress, done, done))
+            contents[block.rows] += _hashes_in(path, column, arrays, content)
         schema = block.schema
         if id(schema) not in structures:
             structures[id(schema)] = _structure(schema.kind, schema.fields)
@@ -191,9 +221,9 @@ def _params(trace: Trace, progress: Progress) -> tuple[Array, _Addresses]:
                 where = np.full(len(column), number)
                 parts.append((block.rows, where, space, column))
             else:
-                hashes += mixed(_path_hash(path), _bits(column))
+                hashes += _mixed_in(path, _bits(column))
         for path, column in (spaces | _columns(block, "r")).items():
-            hashes += mixed(_path_hash(path), _text_hashes(trace, texts, column))
+            hashes += _hashes_in(path, column, texts, trace.strings.__getitem__)
         found[block.rows] = hashes
 
     def joined() -> _Addresses:
@@ -203,7 +233,20 @@ def _params(trace: Trace, progress: Progress) -> tuple[Array, _Addresses]:
         )
         return _Addresses(row, path, space, addr, list(paths))
 
-    return found, computed_beside(joined, progress, 1.0)
+    return _Params(found, contents, tile, computed_beside(joined, progress, 1.0))
+
+
+def _content(trace: Trace, progress: Progress, number: int) -> Any:
+    """What a stored array is; None for one that is damaged.
+
+    It says that it goes on, as a block may have hundreds of arrays.
+    """
+    progress(0.0)
+    try:
+        array = trace.tensor(number)
+    except TraceFormatError:
+        return None
+    return array.dtype, array.shape, digest(array, progress)
 
 
 def _columns(block: ParamBlock, letters: str) -> dict[str, Array]:
@@ -233,13 +276,25 @@ def _bits(column: Array) -> Array:
     return column.astype(np.int64).view(np.uint64)
 
 
-def _text_hashes(trace: Trace, known: dict[int, np.uint64], column: Array) -> Array:
-    """By row the hash of a text; all texts that were looked up are ``known``."""
+def _mixed_in(path: str, bits: Array) -> Array:
+    """By row the hash of a param; one for all rows if all have the same bits."""
+    if (bits == bits[0]).all():
+        bits = bits[:1]
+    return mixed(_path_hash(path), bits)
+
+
+def _hashes_in(
+    path: str, column: Array, known: dict[int, np.uint64], what: Callable[[int], Any]
+) -> Array:
+    """By row the hash of a param that is ``what`` the number in its column stands for;
+    one for all rows if it is the same. All that were looked up are ``known``.
+    """
     used, which = _used(column)
     for number in used:
         if number not in known:
-            known[number] = _hash(trace.strings[number])
-    return np.array([known[number] for number in used], np.uint64)[which]
+            known[number] = _hash(what(number))
+    hashes = mixed(_path_hash(path), np.array([known[n] for n in used], np.uint64))
+    return hashes if len(used) == 1 else hashes[which]
 
 
 def _used(column: Array) -> tuple[list[int], Ints]:
@@ -251,27 +306,6 @@ def _used(column: Array) -> tuple[list[int], Ints]:
         return [int(column[0])], np.zeros(len(column), np.int64)
     used, which = np.unique(column, return_inverse=True)
     return used.tolist(), which
-
-
-def _contents(trace: Trace, progress: Progress) -> Array:
-    """By row a hash of the contents of the arrays among its params, 0 without any."""
-
-    def content(number: int) -> Any:
-        """What a stored array is; None for one that is damaged."""
-        try:
-            array = trace.tensor(number)
-        except TraceFormatError:
-            return None
-        return array.dtype, array.shape, digest(array, progress)
-
-    found = np.zeros(len(trace.op_columns.cmd), np.uint64)
-    for block in trace.param_blocks():
-        progress(int(block.rows[0]) / len(found))
-        for number, (path, letter) in enumerate(block.schema.leaves):
-            if letter == "t":
-                hashes = hashes_of(block.values[f"f{number}"], content, progress)
-                found[block.rows] += mixed(_path_hash(path), hashes)
-    return found
 
 
 # -- addresses -------------------------------------------------------------------------
@@ -319,19 +353,25 @@ def _holders(trace: Trace, row: Ints, point: Ints, starts: Ints) -> Ints:
     ``point`` and ``starts`` have the space above the bits of the address.
     """
     log = trace.alloc_columns
-    points = distinct(point)
+    # In the order of their points, so that what is looked up next lies near.
+    order = np.argsort(point)
+    ascending = point[order]
+    begins = runs_begin(ascending)
+    points = ascending[begins]
     low = np.searchsorted(points, starts)
     counts = np.searchsorted(points, starts + log.nbytes[:].astype(np.int64)) - low
     make_room(64 * int(counts.sum()), "which allocations held which address")
     alloc = np.repeat(np.arange(len(starts)), counts)
     made = ranges(low, counts) << 32 | log.cmd[:].astype(np.int64)[alloc]
-    order = np.argsort(made, kind="stable")
-    made = np.append(-1, made[order])
-    alloc = np.append(-1, alloc[order])
-    at = np.searchsorted(points, point)
-    issued = trace.op_columns.cmd[:].astype(np.int64)[row]
+    youngest_last = np.argsort(made, kind="stable")
+    made = np.append(-1, made[youngest_last])
+    alloc = np.append(-1, alloc[youngest_last])
+    at = np.cumsum(begins) - 1
+    issued = trace.op_columns.cmd[:].astype(np.int64)[row[order]]
     found = np.searchsorted(made, at << 32 | issued, side="right") - 1
-    return np.where(made[found] >> 32 == at, alloc[found], -1)
+    holders = np.empty(len(point), np.int64)
+    holders[order] = np.where(made[found] >> 32 == at, alloc[found], -1)
+    return holders
 
 
 def _is_scratch(trace: Trace) -> Bools:

@@ -163,15 +163,31 @@ def tile_numbers(trace: Trace) -> Ints:
     """
     tile = np.full(len(trace.order), -1)
     for block in trace.param_blocks():
-        fields = [
-            f"f{number}"
-            for number, (path, letter) in enumerate(block.schema.leaves)
-            if letter == "i" and path.startswith("tile_index.")
-        ]
-        if len(fields) == 3:
-            row, column, step = [block.values[f].astype(np.int64) for f in fields]
-            tile[block.rows] = (row << 40) + (column << 20) + step
+        if is_of_tiles(block):
+            tile[block.rows] = tile_numbers_of(block)
     return tile
+
+
+def is_of_tiles(block: ParamBlock) -> bool:
+    """Whether the ops of a block are tiles of composites."""
+    return len(_tile_fields(block)) == 3
+
+
+def tile_numbers_of(block: ParamBlock) -> Ints:
+    """As ``tile_numbers``, of the tiles of one block."""
+    row, column, step = [
+        block.values[field].astype(np.int64) for field in _tile_fields(block)
+    ]
+    return np.asarray((row << 40) + (column << 20) + step)
+
+
+def _tile_fields(block: ParamBlock) -> list[str]:
+    """The fields of a block that hold the row, the column and the step of a tile."""
+    return [
+        f"f{number}"
+        for number, (path, letter) in enumerate(block.schema.leaves)
+        if letter == "i" and path.startswith("tile_index.")
+    ]
 
 
 def tile_columns(trace: Trace) -> tuple[Ints, Ints]:

@@ -75,6 +75,20 @@ Kinds: TypeAlias = npt.NDArray[np.int8]
 """Places in KINDS: a PE has hundreds of thousands of pieces in a long trace."""
 
 
+def _lowest(among: int) -> Kinds:
+    """By bits of kinds that hold the first of those in ``among``, or NO_KIND."""
+    holding = np.arange(1 << IDLE) & among
+    lowest = holding & -holding
+    place = np.frexp(lowest)[1] - 1
+    return np.asarray(place, np.int8)
+
+
+_WAITS = (1 << ISSUE) - (1 << FIRST_WAIT)
+_REASON_OF = _lowest(_WAITS)
+_FIRST_OF = _lowest((1 << IDLE) - 1)
+_FIRST_OF[0] = IDLE
+
+
 class Spans(NamedTuple):
     """Spans of time, from low to high (ns), in which one of KINDS holds for an owner.
 
@@ -116,14 +130,15 @@ def cut(spans: Spans) -> Pieces:
     owner = spans.owner[place]
     kind = spans.kind[place].astype(np.int8)
 
-    first = np.full(len(times), IDLE, np.int8)
-    reason = np.full(len(times), NO_KIND, np.int8)
-    there = np.flatnonzero(np.bincount(spans.kind))
-    for one in there[::-1].tolist():
-        holds = np.cumsum((kind == one) * step, dtype=np.int32) > 0
-        first[holds] = one
-        if FIRST_WAIT <= one < ISSUE:
-            reason[holds] = one
+    # By event the kinds that hold from then on, a bit each.
+    changes = np.zeros(len(times), np.int32)
+    for one in np.flatnonzero(np.bincount(spans.kind)).tolist():
+        events = np.flatnonzero(kind == one)
+        holds = (np.cumsum(step[events], dtype=np.int32) > 0).astype(np.int32)
+        changes[events] = np.diff(holds, prepend=np.int32(0)) << one
+    holding = np.cumsum(changes, dtype=np.int32)
+    first = _FIRST_OF[holding]
+    reason = _REASON_OF[holding]
 
     length = np.diff(times, append=0.0)
     same_owner = np.append(owner[1:] == owner[:-1], False)

@@ -384,7 +384,9 @@ class StallIndex:
         op_call, ops = by_cmd.ops.join(awaited)
         wait_call, held = by_cmd.waits.join(awaited)
         # A push to another PE is recorded there, from when it has been set up here.
-        pushed = ~np.isin(columns.component[ops], self._engines(pe))
+        is_elsewhere = np.ones(len(trace.nodes.type), np.bool_)
+        is_elsewhere[self._engines(pe)] = False
+        pushed = is_elsewhere[columns.component[ops]]
         op_starts = columns.t_start[ops] - self._setup_ns * pushed
         every_call = np.arange(len(calls))
         rest = np.full(len(calls), UNEXPLAINED)
