@@ -52,6 +52,9 @@ from kernbench.trace.hops import has_text, kernel_lines
 from kernbench.trace.mapped import Column
 from kernbench.trace.spec_values import issue_ns, spec_number
 
+_EVERY = 256
+"""PEs whose sums are added up between two calls of progress."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
@@ -171,6 +174,16 @@ class _Lines(NamedTuple):
     is_end: Bools
 
 
+class _LineSums(NamedTuple):
+    """What the calls of one PE took, by line: a row for each of ``lines``, numbers of
+    ``_Lines``. ``time`` is in ns, a column for each of KINDS.
+    """
+
+    lines: Ints
+    time: Floats
+    calls: Ints
+
+
 def _lines_of(trace: Trace) -> _Lines:
     """The lines of all calls of a trace."""
     texts, of_call = kernel_lines(trace)
@@ -196,6 +209,7 @@ class StallIndex:
         self._calls = resumable_beside(calls, lambda: kernel_calls(trace))
         self._lines = resumable_beside(calls, lambda: _lines_of(trace))
         self._launched = resumable_beside(calls, lambda: launched_between(trace))
+        self._sums: dict[int, _LineSums] = {}
 
     # -- PEs --
 
@@ -280,18 +294,17 @@ class StallIndex:
         end of a kernel waits for counts with its last call, and is no call itself.
         """
         map_logs(self._trace, progress, "commands", "waits", "launches")
-        begin, end = self._launched.result(progress)
         pes = self.pes(pe, progress)
         sites = self._lines.result(progress)
+        self._sum_lines(pes, sites, progress)
         time = np.zeros((len(sites.texts), len(KINDS)))
         calls = np.zeros(len(sites.texts), np.int64)
-        for pieces in self._pieces_by_pe(pes, begin, end, progress):
-            cell = sites.of_call[pieces.owner] * len(KINDS) + pieces.kind
-            time += np.bincount(cell, pieces.ns, time.size).reshape(time.shape)
-            first_of_call = np.flatnonzero(np.diff(pieces.owner, prepend=-1))
-            seen = pieces.owner[first_of_call]
-            seen = sites.of_call[seen[~sites.is_end[seen]]]
-            calls += np.bincount(seen, minlength=len(sites.texts))
+        for number, node in enumerate(pes):
+            if number % _EVERY == 0:
+                progress(1.0)
+            one = self._sums[node]
+            time[one.lines] += one.time
+            calls[one.lines] += one.calls
         sums = time.sum(axis=1)
         whole = float(sums.sum())
         found = []
@@ -308,6 +321,16 @@ class StallIndex:
                     )
                 )
         return LineTimes(tuple(found))
+
+    def _sum_lines(self, pes: list[int], sites: _Lines, progress: Progress) -> None:
+        """Have the sums of the lines of some PEs, which are kept: to make those of a PE
+        takes longer than a key may. Whoever is cancelled has made some of them.
+        """
+        begin, end = self._launched.result(progress)
+        missing = [node for node in pes if node not in self._sums]
+        pieces_by_pe = self._pieces_by_pe(missing, begin, end, progress)
+        for node, pieces in zip(missing, pieces_by_pe, strict=True):
+            self._sums[node] = _line_sums(pieces, sites)
 
     def _errors(self, labels: Sequence[str]) -> tuple[str, ...]:
         """The error messages that name one of some PEs."""
@@ -444,6 +467,20 @@ class StallIndex:
 
     def _count_calls(self) -> int:
         return len(self._trace.commands.cmd)
+
+
+def _line_sums(pieces: Pieces, sites: _Lines) -> _LineSums:
+    """The time and the calls of one PE by line; the end of a kernel is no call."""
+    count = len(sites.texts)
+    cell = sites.of_call[pieces.owner] * len(KINDS) + pieces.kind
+    by_cell = np.bincount(cell, pieces.ns, count * len(KINDS)).astype(np.float64)
+    time = by_cell.reshape(count, len(KINDS))
+    first_of_call = np.flatnonzero(np.diff(pieces.owner, prepend=-1))
+    seen = pieces.owner[first_of_call]
+    seen = sites.of_call[seen[~sites.is_end[seen]]]
+    calls = np.bincount(seen, minlength=count)
+    lines = np.flatnonzero(time.any(axis=1) | (calls > 0))
+    return _LineSums(lines, time[lines], calls[lines])
 
 
 def _kept(column: Column) -> Groups:

@@ -15,7 +15,8 @@ from kernbench.common.progress import Cancelled
 from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
 from kernbench.replay.text import as_text
-from kernbench.replay.time.pieces import KINDS
+from kernbench.replay.time import stalls
+from kernbench.replay.time.pieces import KINDS, cut
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace, TraceWriter
 
@@ -273,6 +274,33 @@ def test_lines_of_one_pe_count_its_calls(benches):
     mine = calls.pe == session.trace.node_index[f"{pe}.pe_cpu"]
     took = mine & (calls.t_resume > calls.t_issue)
     assert sum(row.calls for row in session.lines(pe).rows) == took.sum()
+
+
+def test_what_was_summed_of_a_pe_is_kept_if_the_others_were_cancelled(
+    benches, monkeypatch
+):
+    trace = benches("softmax").trace
+    whole = ReplaySession(trace).lines()
+    pes = ReplaySession(trace).stalls().pes
+    of_one = {pe: ReplaySession(trace).lines(pe) for pe in pes}
+    cuts = []
+
+    def counted(spans):
+        cuts.append(len(cuts))
+        return cut(spans)
+
+    def stop(done):
+        if len(cuts) == len(pes) // 2:
+            raise Cancelled("a key was pressed")
+
+    monkeypatch.setattr(stalls, "cut", counted)
+    session = ReplaySession(trace)
+    with pytest.raises(Cancelled):
+        session.lines(progress=stop)
+    assert session.lines() == whole
+    assert {pe: session.lines(pe) for pe in pes} == of_one
+    # Only that of the PE at which it was cancelled is made twice.
+    assert len(cuts) <= len(pes) + 1
 
 
 def test_a_cube_of_pes_that_ran_and_did_not_stands_for_those_that_ran(benches):
