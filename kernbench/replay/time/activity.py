@@ -18,7 +18,9 @@ A component is busy while at least one of these holds:
 
 Something waits at a node where a wait is recorded there, and at a PE_CPU while a call
 blocks its kernel. A curve of a component is made when it is first asked for, of a batch
-of components at once; those used longest ago are dropped where they become many.
+of components at once; those used longest ago are dropped where they become many. Of a
+run so long that they would be, a short window has curves of its own, made of no more
+than what goes on in it.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -43,20 +46,24 @@ from kernbench.common.progress import (
 )
 from kernbench.errors import UsageError
 from kernbench.replay.text import count_text, table, time_text
-from kernbench.replay.time.kernel_calls import KernelCalls, kernel_calls
+from kernbench.replay.time.kernel_calls import ends_of_calls, kernel_calls
 from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.replay.time.op_index import OpIndex
 from kernbench.replay.time.passages import (
     Spans,
     Stops,
     Transactions,
+    longest_rest,
     spans_of,
     stops_of,
+    times_of_transactions,
     transaction_spans,
     transactions_of,
 )
+from kernbench.replay.time.rows_in_window import BLOCK, RowsInWindow, Times
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups, ranges
+from kernbench.trace.mapped import Column
 from kernbench.trace.spec_values import issue_ns
 
 _AT_WORK = (WAIT_REASONS.index("hbm_channel"), WAIT_REASONS.index("sram_port"))
@@ -66,6 +73,11 @@ _BATCH = 1 << 13
 component if it alone has more."""
 _KEPT = 1 << 22
 """Instants that are kept of all curves together; each takes 36 bytes."""
+_SHORT = 8
+"""A window has curves of its own if its rows are at most one in so many of all that is
+recorded of components: most transactions are of several."""
+_WINDOWS = 4
+"""Windows of which it is kept what goes on in them."""
 _EPS = 1e-6  # bytes: what is less is nothing
 _AT_ONCE = 64  # curves that are read between two reports of progress
 _NAMES = 1 << 10  # names that are matched between two
@@ -154,8 +166,10 @@ class _Curves(NamedTuple):
 
 
 class _Tables(NamedTuple):
-    """What leads from a component to what it did.
+    """What leads from a component to what it did, of all rows of the logs or of some.
 
+    ``calls`` are those of kernels by PE, of which each is over at ``ends`` (by row of
+    ``Trace.commands``). ``ops`` are by component; None: all, which ``OpIndex`` has.
     ``used`` are the components that anything is recorded of, ascending, and
     ``batch_of`` says of each in which batch its curve is made. A batch holds some of
     one kind: a row of the timeline asks for many of one kind from all over the machine.
@@ -164,9 +178,29 @@ class _Tables(NamedTuple):
     stops: Stops
     transactions: Transactions
     waits: Groups
-    calls: KernelCalls
+    calls: Groups
+    ends: Floats
+    ops: Groups | None
     used: Ints
     batch_of: Ints
+
+
+class _Rows(NamedTuple):
+    """The rows of each log that count."""
+
+    transfers: Array | slice
+    waits: Array | slice
+    calls: Array
+    ops: Array | slice
+
+
+class _GoingOn(NamedTuple):
+    """What finds the rows of each log that go on in a window."""
+
+    transfers: RowsInWindow
+    waits: RowsInWindow
+    calls: RowsInWindow
+    ops: RowsInWindow
 
 
 class ActivityIndex:
@@ -174,17 +208,27 @@ class ActivityIndex:
 
     Its tables are filled by one thread, the worker of lane "traffic", when they are
     first asked for. A computation that is cancelled leaves what was there. Of a
-    transaction and of a wait they hold 16 and 8 bytes.
+    transaction and of a wait they hold 16 and 8 bytes. ``block`` is as of
+    ``RowsInWindow``.
     """
 
     def __init__(
-        self, trace: Trace, ops: OpIndex, batch: int = _BATCH, kept: int = _KEPT
+        self,
+        trace: Trace,
+        ops: OpIndex,
+        batch: int = _BATCH,
+        kept: int = _KEPT,
+        block: int = BLOCK,
     ) -> None:
         self._trace = trace
         self._ops = ops
         self._batch = batch
         self._kept = kept
-        self._tables: _Tables | None = None
+        self._block = block
+        self._whole: _Tables | None = None
+        self._count = 0
+        self._going_on: _GoingOn | None = None
+        self._windows: OrderedDict[tuple[float, float], _Tables] = OrderedDict()
         self._curves: OrderedDict[int, _Curves] = OrderedDict()
 
     @property
@@ -229,7 +273,7 @@ class ActivityIndex:
 
     def used(self, progress: Progress = no_progress) -> Ints:
         """The components that anything is recorded of, ascending."""
-        return self._all_tables(progress).used
+        return self._whole_tables(progress).used
 
     def activity(
         self, t0: float, t1: float, glob: str = "", progress: Progress = no_progress
@@ -245,11 +289,12 @@ class ActivityIndex:
                 f"components {glob!r}: no component is called so; names are as "
                 f"{self.name(0)}, links as '* -> {self.name(0)}'"
             )
-        tables = self._all_tables(stage(progress, 0.05, 0.3))
+        tables = self._tables_of(asked, t0, t1, stage(progress, 0.05, 0.3))
         edges = np.array([t0, t1])
         rows = []
         wanted = asked[np.isin(asked, tables.used)]
-        for component, curve in self._curves_of(wanted, stage(progress, 0.3, 0.95)):
+        part = stage(progress, 0.3, 0.95)
+        for component, curve in self._curves_of(tables, wanted, part):
             done = _read(curve, edges)
             row = ComponentActivity(
                 component,
@@ -283,14 +328,15 @@ class ActivityIndex:
                     f"component {component}: must be 0 to {self.count - 1}, the nodes "
                     "of the trace and then its links"
                 )
-        tables = self._all_tables(stage(progress, 0.0, 0.3))
+        asked = np.array(components, np.int64)
+        tables = self._tables_of(asked, t0, t1, stage(progress, 0.0, 0.3))
         edges = np.linspace(t0, t1, columns + 1)
         width = np.maximum(np.diff(edges), 1e-12)
         busy = np.zeros((len(components), columns))
         waiting = np.zeros((len(components), columns))
-        asked = np.array(components, np.int64)
         wanted = np.unique(asked[np.isin(asked, tables.used)])
-        for component, curve in self._curves_of(wanted, stage(progress, 0.3, 1.0)):
+        part = stage(progress, 0.3, 1.0)
+        for component, curve in self._curves_of(tables, wanted, part):
             found = _read(curve, edges)
             mine = asked == component
             busy[mine] = np.minimum(found.busy / width, 1.0)
@@ -308,17 +354,16 @@ class ActivityIndex:
     # -- curves --
 
     def _curves_of(
-        self, wanted: Ints, progress: Progress
+        self, tables: _Tables, wanted: Ints, progress: Progress
     ) -> Iterator[tuple[int, _Curves]]:
         """Each of some components that are used, with its own curves; by batch."""
-        tables = self._all_tables(no_progress)
         places = np.searchsorted(tables.used, wanted)
         batch_of = tables.batch_of[places]
         done = 0
         for batch in np.unique(batch_of).tolist():
             members = np.flatnonzero(tables.batch_of == batch)
             share = stage(progress, done / len(wanted), 1.0)
-            curves = self._batch_curves(batch, tables.used[members], share)
+            curves = self._batch_curves(tables, batch, tables.used[members], share)
             for place in places[batch_of == batch].tolist():
                 if done % _AT_ONCE == 0:
                     progress(done / len(wanted))
@@ -327,18 +372,21 @@ class ActivityIndex:
                 yield int(tables.used[place]), _one(curves, number)
 
     def _batch_curves(
-        self, batch: int, components: Ints, progress: Progress
+        self, tables: _Tables, batch: int, components: Ints, progress: Progress
     ) -> _Curves:
-        """The curves of the components of a batch, made if they are not kept."""
+        """The curves of the components of a batch, made if they are not kept. Those of
+        a window of its own are not.
+        """
+        nodes = len(self._trace.node_ids)
+
+        def made() -> _Curves:
+            return _curves(components, nodes, self._spans(tables, components))
+
+        if tables.ops is not None:
+            return computed_beside(made, progress, 0.0)
         curves = self._curves.get(batch)
         if curves is None:
-            tables = self._all_tables(no_progress)
-            nodes = len(self._trace.node_ids)
-            curves = computed_beside(
-                lambda: _curves(components, nodes, self._spans(tables, components)),
-                progress,
-                0.0,
-            )
+            curves = computed_beside(made, progress, 0.0)
             self._curves[batch] = curves
         self._curves.move_to_end(batch)
         kept = sum(len(some.times) for some in self._curves.values())
@@ -355,20 +403,22 @@ class ActivityIndex:
         nodes = components[components < len(self._trace.node_ids)]
         return [
             *transaction_spans(self._trace, stops, tables.transactions),
-            *self._service_spans(nodes),
+            self._service_spans(tables.ops, nodes),
             *self._wait_spans(tables.waits, nodes),
-            *self._call_spans(tables.calls, nodes),
+            *self._call_spans(tables, nodes),
         ]
 
-    def _service_spans(self, nodes: Ints) -> Iterator[Spans]:
+    def _service_spans(self, ops: Groups | None, nodes: Ints) -> Spans:
         """The ops that some nodes serve."""
-        positions = [self._ops.ops_of(node) for node in nodes.tolist()]
-        if not positions:
-            return
-        rows = self._trace.order[np.concatenate(positions)]
-        place = np.repeat(nodes, [len(some) for some in positions])
+        if ops is None:
+            positions = [self._ops.ops_of(node) for node in nodes.tolist()]
+            place = np.repeat(np.arange(len(nodes)), [len(some) for some in positions])
+            none = np.empty(0, np.int64)
+            rows = self._trace.order[np.concatenate([none, *positions])]
+        else:
+            place, rows = ops.join(nodes)
         log = self._trace.op_columns
-        yield spans_of(place, log.t_start[rows], log.t_end[rows], 1.0, begins=1)
+        return spans_of(nodes[place], log.t_start[rows], log.t_end[rows], 1.0, begins=1)
 
     def _wait_spans(self, waits: Groups, nodes: Ints) -> Iterator[Spans]:
         """What waits at some nodes; a memory that lets wait is busy meanwhile."""
@@ -381,25 +431,46 @@ class ActivityIndex:
         held = np.isin(log.reason[rows], _AT_WORK)
         yield spans_of(place[held], since[held], until[held], 1.0)
 
-    def _call_spans(self, calls: KernelCalls, nodes: Ints) -> Iterator[Spans]:
+    def _call_spans(self, tables: _Tables, nodes: Ints) -> Iterator[Spans]:
         """The calls of kernels on those of some nodes that ran any."""
-        log = self._trace.commands
-        for node in nodes[np.isin(nodes, calls.ran)].tolist():
-            rows = calls.by_pe.of(node)
-            issued = log.t_issue[rows]
-            until = log.t_resume[rows]
-            # A call is over when the next one is issued, at the latest.
-            until[:-1] = np.minimum(until[:-1], issued[1:])
-            issuing = np.minimum(issued + issue_ns(self._trace.spec), until)
-            place = np.full(len(rows), node)
-            yield spans_of(place, issued, issuing, 1.0, begins=1)
-            yield spans_of(place, issuing, until, waiting=1.0)
+        place, rows = tables.calls.join(nodes)
+        place = nodes[place]
+        issued = self._trace.commands.t_issue[rows]
+        until = tables.ends[rows]
+        issuing = np.minimum(issued + issue_ns(self._trace.spec), until)
+        yield spans_of(place, issued, issuing, 1.0, begins=1)
+        yield spans_of(place, issuing, until, waiting=1.0)
 
     # -- tables --
 
-    def _all_tables(self, progress: Progress) -> _Tables:
-        """What leads from a component to what it did."""
-        if self._tables is None:
+    def _tables_of(
+        self, asked: Ints, t0: float, t1: float, progress: Progress
+    ) -> _Tables:
+        """What some components did in a window: the tables of the run, or those of the
+        window alone where that is less.
+        """
+        whole = self._whole_tables(stage(progress, 0.0, 0.7))
+        batches = whole.batch_of[np.isin(whole.used, asked)]
+        if self._count <= self._kept or self._curves.keys() >= set(batches.tolist()):
+            return whole
+        window = (t0, t1)
+        tables = self._windows.get(window)
+        if tables is None:
+            going_on = self._what_goes_on(whole, stage(progress, 0.7, 0.9))
+            most = sum(log.most(t0, t1) for log in going_on)
+            if most * _SHORT > self._count:
+                return whole
+            tables = computed_beside(
+                lambda: self._window_tables(whole, going_on, t0, t1), progress, 0.9
+            )
+            self._windows[window] = tables
+            if len(self._windows) > _WINDOWS:
+                self._windows.popitem(last=False)
+        return tables
+
+    def _whole_tables(self, progress: Progress) -> _Tables:
+        """What leads from a component to all that it did."""
+        if self._whole is None:
             trace = self._trace
             map_logs(
                 trace, progress, "transfers", "waits", "commands", "edges", "nodes"
@@ -407,14 +478,60 @@ class ActivityIndex:
             stops = computed_beside(lambda: stops_of(trace), progress, 0.1)
             transactions = transactions_of(trace, stage(progress, 0.2, 0.5))
             waits = computed_beside(lambda: Groups(trace.waits.node), progress, 0.5)
-            calls = computed_beside(lambda: kernel_calls(trace), progress, 0.7)
-            counts = computed_beside(lambda: self._counts(stops, calls), progress, 0.9)
+            calls = computed_beside(lambda: kernel_calls(trace).by_pe, progress, 0.7)
+            ends = computed_beside(lambda: ends_of_calls(trace, calls), progress, 0.8)
+            all_rows = slice(None)
+            rows = _Rows(all_rows, all_rows, calls.order, all_rows)
+            counts = computed_beside(lambda: self._counts(stops, rows), progress, 0.9)
             used = np.flatnonzero(counts)
             batch_of = computed_beside(
                 lambda: self._batches(used, counts[used]), progress, 0.95
             )
-            self._tables = _Tables(stops, transactions, waits, calls, used, batch_of)
-        return self._tables
+            self._count = int(counts.sum())
+            self._whole = _Tables(
+                stops, transactions, waits, calls, ends, None, used, batch_of
+            )
+        return self._whole
+
+    def _what_goes_on(self, whole: _Tables, progress: Progress) -> _GoingOn:
+        """What finds the rows of all logs that go on in a window."""
+        if self._going_on is None:
+            trace = self._trace
+            waits = trace.waits
+            calls = trace.commands
+            ops = trace.op_columns
+            rest_ns = longest_rest(whole.stops, whole.transactions.sizes)
+            sent = partial(times_of_transactions, trace, whole.transactions, rest_ns)
+            times_of: tuple[tuple[Column, Times], ...] = (
+                (trace.transfers.t0, sent),
+                (waits.t0, lambda rows: (waits.t0[rows], waits.t1[rows])),
+                (calls.t_issue, lambda rows: (calls.t_issue[rows], whole.ends[rows])),
+                (ops.t_start, lambda rows: (ops.t_start[rows], ops.t_end[rows])),
+            )
+            found = []
+            for number, (column, times) in enumerate(times_of):
+                part = stage(progress, number / 4, (number + 1) / 4)
+                found.append(RowsInWindow(len(column), times, part, self._block))
+            self._going_on = _GoingOn(*found)
+        return self._going_on
+
+    def _window_tables(
+        self, whole: _Tables, going_on: _GoingOn, t0: float, t1: float
+    ) -> _Tables:
+        """What leads from a component to what it did from t0 to t1 ns."""
+        trace = self._trace
+        transfers, waits, calls, ops = (log.of(t0, t1) for log in going_on)
+        counts = self._counts(whole.stops, _Rows(transfers, waits, calls, ops))
+        used = np.flatnonzero(counts)
+        by_path = Groups(trace.transfers.path[transfers], transfers)
+        return whole._replace(
+            transactions=whole.transactions._replace(by_path=by_path),
+            waits=Groups(trace.waits.node[waits], waits),
+            calls=Groups(trace.commands.pe[calls], calls),
+            ops=Groups(trace.op_columns.component[ops], ops),
+            used=used,
+            batch_of=self._batches(used, counts[used]),
+        )
 
     def _batches(self, used: Ints, counts: Ints) -> Ints:
         """The batch of each of some components, by how much is recorded of each."""
@@ -431,16 +548,16 @@ class ActivityIndex:
         found[turn] = np.cumsum(begins) - 1
         return found
 
-    def _counts(self, stops: Stops, calls: KernelCalls) -> Ints:
-        """By component how much is recorded of it."""
+    def _counts(self, stops: Stops, rows: _Rows) -> Ints:
+        """By component how much is recorded of it in some rows of the logs."""
         trace = self._trace
         count = self.count
-        on_path = np.bincount(trace.transfers.path[:], minlength=len(trace.paths[:]))
+        path = trace.transfers.path[rows.transfers]
+        on_path = np.bincount(path, minlength=len(trace.paths[:]))
         found = np.bincount(stops.place, on_path[stops.path], count).astype(np.int64)
-        found += np.bincount(trace.waits.node[:], minlength=count)
-        found += np.bincount(trace.op_columns.component[:], minlength=count)
-        caller = trace.commands.pe[calls.by_pe.order]
-        found += np.bincount(caller, minlength=count)
+        found += np.bincount(trace.waits.node[rows.waits], minlength=count)
+        found += np.bincount(trace.op_columns.component[rows.ops], minlength=count)
+        found += np.bincount(trace.commands.pe[rows.calls], minlength=count)
         return found
 
 

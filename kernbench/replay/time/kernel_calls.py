@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array
+from kernbench.common.arrays import Array, Floats
+from kernbench.common.paged import paged
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 from kernbench.trace.mapped import Column
@@ -29,6 +30,24 @@ def kernel_calls(trace: Trace) -> KernelCalls:
     calls = calls[np.argsort(log.t_issue[calls], kind="stable")]
     pes = log.pe[calls]
     return KernelCalls(Groups(pes, calls), np.unique(pes).tolist())
+
+
+def ends_of_calls(trace: Trace, by_pe: Groups) -> Floats:
+    """By row of ``Trace.commands`` when the call of a kernel is over, ns: as it
+    returns, or as its PE issues the next one, if that is sooner. -inf of others.
+
+    ``by_pe`` are the calls of kernels by PE, in the order of issue.
+    """
+    log = trace.commands
+    rows = by_pe.order
+    pe = log.pe[rows]
+    issued = log.t_issue[rows]
+    until = log.t_resume[rows]
+    next_issued = np.where(pe[1:] == pe[:-1], issued[1:], np.inf)
+    until[:-1] = np.minimum(until[:-1], next_issued)
+    ends = np.full(len(log.pe), -np.inf)
+    ends[rows] = until
+    return paged(ends)
 
 
 def launched_between(trace: Trace) -> tuple[float, float]:

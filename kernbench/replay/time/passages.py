@@ -214,6 +214,39 @@ def transactions_of(trace: Trace, progress: Progress) -> Transactions:
     return computed_beside(grouped, progress, 0.5)
 
 
+def times_of_transactions(
+    trace: Trace, transactions: Transactions, rest_ns: float, rows: slice | Array
+) -> tuple[Floats, Floats]:
+    """Of some rows of ``Trace.transfers`` since when and until when (ns) any place is
+    concerned, at most: ``rest_ns`` is as ``longest_rest`` has it.
+    """
+    log = trace.transfers
+    if isinstance(rows, slice):
+        numbers = np.arange(rows.start, rows.stop)
+    else:
+        numbers = rows
+    since = log.t0[rows]
+    until = since.copy()
+    end = transactions.pointers[numbers + 1]
+    has_starts = np.flatnonzero(end > transactions.pointers[numbers])
+    until[has_starts] = log.start[end[has_starts] - 1]
+    return since, until + rest_ns
+
+
+def longest_rest(stops: Stops, sizes: BurstBytes) -> float:
+    """The longest that anything takes after its last burst has entered a link, ns."""
+    after = stops.later_ns + stops.wire_ns + stops.header_ns + stops.landing_ns
+    is_known = stops.speed > 0
+    byte_ns = max(
+        float((1.0 / stops.speed[is_known]).max(initial=0.0)),
+        float(stops.ns_per_byte.max(initial=0.0)),
+    )
+    nbytes = max(
+        float(sizes.first.max(initial=0.0)), float(sizes.last.max(initial=0.0))
+    )
+    return float(after.max(initial=0.0)) + nbytes * byte_ns
+
+
 def transaction_spans(
     trace: Trace, stops: Stops, transactions: Transactions
 ) -> list[Spans]:

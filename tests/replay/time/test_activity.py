@@ -21,6 +21,7 @@ from kernbench.replay.index import Index
 from kernbench.replay.plain import as_data
 from kernbench.replay.text import as_text
 from kernbench.replay.time.activity import ActivityIndex
+from kernbench.replay.time.rows_in_window import RowsInWindow
 from kernbench.runtime_api import run_bench
 from kernbench.topology import load_topology
 from kernbench.trace import Trace, TraceWriter
@@ -316,6 +317,81 @@ def test_the_answer_is_the_same_in_batches_of_one_component_none_of_them_kept():
             shares = pytest.approx((other.busy, other.waiting), abs=2e-9)
             assert (one.busy, one.waiting) == shares
             assert one.nbytes == pytest.approx(other.nbytes, abs=1e-6)
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """The windows whose own rows were looked out."""
+    found = []
+    look = RowsInWindow.of
+
+    def noted(rows, t0, t1):
+        found.append((t0, t1))
+        return look(rows, t0, t1)
+
+    monkeypatch.setattr(RowsInWindow, "of", noted)
+    return found
+
+
+@pytest.mark.slow
+def test_a_short_window_of_a_long_run_is_counted_from_its_own_rows(bundled, looks):
+    session, count = bundled
+    index = session.index
+    apart = ActivityIndex(session.trace, index.op_index, kept=0, block=1)
+    rng = random.Random(4)
+    for _ in range(2 * WINDOWS):
+        t0 = rng.uniform(0.0, session.trace.end_ns)
+        t1 = t0 + rng.uniform(0.0, session.trace.end_ns / 50)
+        found = {row.name: row for row in apart.activity(t0, t1).components}
+        for place in count.places():
+            busy = count.busy_share(place, t0, t1)
+            waiting = count.share(count.waiting[place], t0, t1)
+            if place not in found:
+                assert (busy, waiting) == pytest.approx((0, 0), abs=1e-6)
+                continue
+            row = found[place]
+            assert row.busy == pytest.approx(busy, abs=1e-6), place
+            assert (row.waiting or 0.0) == pytest.approx(waiting, abs=1e-6), place
+            nbytes = count.nbytes(place, t0, t1)
+            assert row.nbytes == pytest.approx(nbytes, rel=1e-6, abs=0.01), place
+            assert row.begun == count.began(place, t0, t1), place
+    assert len(looks) > WINDOWS
+
+
+@pytest.mark.slow
+def test_cells_of_a_short_window_are_those_of_the_run(bundled, looks):
+    session, _ = bundled
+    index = session.index
+    numbers = index.activity.used().tolist()
+    low, high = session.launch_window()
+    apart = ActivityIndex(session.trace, index.op_index, kept=0, block=1)
+    for share in (0.1, 0.5, 0.97):
+        t0 = low + share * (high - low)
+        t1 = t0 + (high - low) / 100
+        found = apart.cells(numbers, t0, t1, 7)
+        wanted = index.activity.cells(numbers, t0, t1, 7)
+        assert found.busy == pytest.approx(wanted.busy, abs=1e-6)
+        assert found.waiting == pytest.approx(wanted.waiting, abs=1e-6)
+    assert looks
+
+
+def test_rows_in_a_window_are_those_that_a_look_at_all_finds():
+    rng = np.random.default_rng(5)
+    since = np.sort(rng.uniform(0.0, 100.0, 203))
+    until = since + rng.choice([0.0, 1.0, 60.0], 203, p=[0.2, 0.75, 0.05])
+    told = []
+
+    def times(rows):
+        return since[rows], until[rows]
+
+    rows = RowsInWindow(203, times, told.append, block=10)
+    assert len(told) == 21
+    for t0, t1 in [(0.0, 100.0), (-5.0, -1.0), (30.0, 30.0), (50.0, 52.5), (7, 200)]:
+        wanted = np.flatnonzero((since <= t1) & (until >= t0))
+        assert rows.of(t0, t1).tolist() == wanted.tolist()
+        assert rows.most(t0, t1) >= len(wanted)
+    assert rows.most(-5.0, -1.0) == 0
+    assert RowsInWindow(0, times, told.append).of(0.0, 1.0).tolist() == []
 
 
 def test_the_busiest_come_first_and_a_pattern_picks_components(bundled):
