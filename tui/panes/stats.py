@@ -38,6 +38,7 @@ from kernbench.replay.diagnosis.findings import (
     claimed_by,
     ranked,
 )
+from kernbench.replay.diagnosis.lines import telling_line
 from kernbench.replay.index import Index
 from kernbench.replay.inner_commands import (
     CRITICAL_STEPS,
@@ -446,7 +447,7 @@ class StatsPane(BasePane[StatsState]):
         check = finding.check.replace(str(path), path.name)
         shown = Diagnosis((replace(finding, check=check),))
         first, *rest = shown.lines(frame.width - _NUMBER_OF_IT)
-        lines: list[Line] = [[]]
+        lines: list[Line] = [[], *self._led_elsewhere(finding)]
         style = "title"
         for text in (first.removeprefix("1. "), *rest):
             if text.lstrip().startswith("$"):  # the command, which comes last
@@ -456,6 +457,17 @@ class StatsPane(BasePane[StatsState]):
             more = f"  {frame.glyphs.more} :{DIAGNOSE.name} shows all of it"
             lines[room - 1 :] = [[(more, "dim")]]
         return lines
+
+    def _led_elsewhere(self, finding: Finding) -> list[Line]:
+        """Where Enter leads, if that is an op of another line than the one named."""
+        if not finding.ops or not finding.lines:
+            return []
+        row = self._index.ops.row(finding.ops[0])
+        line = telling_line(row)
+        if line == finding.lines[0]:
+            return []
+        text = f"Enter goes to op {row.op:,}, of {_without_folder(line)}"
+        return [[(f"  {text}", "dim")]]
 
     def _names_in_service(self, frame: Frame, answers: Answers) -> set[str]:
         """The components, and their PEs, that serve something at the op's time."""

@@ -26,8 +26,8 @@ class Finding:
     """One thing that somebody should look at.
 
     ``ops`` are positions in the log and ``lines`` kernel lines ("FILE:LINE"), the most
-    suspicious first. ``evidence`` are sentences, and ``check`` is a command that shows
-    it.
+    suspicious first: the first op is of the first line, unless none of that line is
+    known. ``evidence`` are sentences, and ``check`` is a command that shows it.
     """
 
     kind: FindingKind

@@ -13,6 +13,7 @@ import numpy as np
 from kernbench.common.arrays import Bools
 from kernbench.common.progress import Cancelled, Progress, beside_if_many, stage
 from kernbench.errors import KernbenchError
+from kernbench.replay.answers import OpRow
 from kernbench.replay.data.blame import Blame
 from kernbench.replay.data.diff import OpDiff
 from kernbench.replay.data.outputs import OutputRow
@@ -258,11 +259,11 @@ def _failed(index: Index, out: OutputRow, progress: Progress) -> Finding:
     suspects = _suspects(chain, parting, unread)
     doubts = _doubts(chain, parting, unread, suspects)
     shown = _UNSURE_LINES if doubts else _LINES
-    ops = tuple(op for op in (chain.suspect, *_ops(chain)) if op is not None)
+    behind = _rows_behind(chain, parting, unread)
     return Finding(
         "wrong",
         title,
-        tuple(dict.fromkeys(ops)),
+        _first_of_line(suspects, behind, _ops(chain)),
         suspects[:shown],
         (*evidence, *doubts),
         check,
@@ -277,16 +278,16 @@ def _never_written(
     """
     tensor = out.row.tensor
     evidence = f"no element of {tensor} is right"
-    ops: list[int] = []
+    ops: tuple[int, ...] = ()
     lines: tuple[str, ...] = ()
     if good is not None:
         title += f", and is to be {good.expected}"
         chain = index.blame.named(good.name, out.after - 1, _DEPTH, progress)
-        ops = _ops(chain)
         lines = _suspects(chain, None, ())[:_LINES]
+        ops = _first_of_line(lines, _rows_behind(chain, None, ()), _ops(chain))
         evidence = f"{good.name} is right, as these lines made it"
     check = command(index.trace, "history", tensor)
-    return Finding("wrong", title, tuple(ops), lines, (evidence,), check)
+    return Finding("wrong", title, ops, lines, (evidence,), check)
 
 
 class _Right(NamedTuple):
@@ -432,6 +433,35 @@ def _suspects(
     )
     sites = (*noted, *in_vain, *differing, *wrote, *for_nobody)
     return tuple(dict.fromkeys(site for site in sites if _known(site)))
+
+
+def _rows_behind(
+    chain: Blame, parting: Parting | None, unread: Sequence[Unread]
+) -> list[OpRow]:
+    """The ops whose lines ``_suspects`` names, those of the wrong element first.
+
+    A line that a wrong element lacks has none among its own: then the op is of the
+    right one, or made something in vain.
+    """
+    links = sorted(chain.links, key=lambda link: link.op.op != chain.suspect)
+    rows = [link.op for link in links]
+    if parting is not None:
+        rows += [link.op for link in parting.good.links]
+    for found in unread:
+        if found.instead is not None:
+            rows.append(found.instead)
+        rows.append(found.op)
+    return rows
+
+
+def _first_of_line(
+    lines: Sequence[str], behind: Sequence[OpRow], ops: Sequence[int]
+) -> tuple[int, ...]:
+    """Some ops, before them one of the first line, so that who goes to the first op
+    comes to the line that is named.
+    """
+    of_line = [row.op for row in behind if telling_line(row) in lines[:1]]
+    return tuple(dict.fromkeys((*of_line[:1], *ops)))
 
 
 def _parting_lines(parting: Parting) -> list[str]:

@@ -190,6 +190,16 @@ def test_of_a_run_without_ops_there_is_nothing_to_say(diagnosed):
     assert diagnosed(source) == []
 
 
+@pytest.mark.slow
+def test_the_first_op_of_a_wrong_output_is_of_the_first_line_that_is_named():
+    """It was the host's, which had written the wrong element, in another line."""
+    session = ReplaySession(Trace.open(TRACES / "fault_wrong_root.msgpack"))
+    first, *_ = session.run_line("diagnose")
+    assert first.title.startswith("x: 84 of 128 elements are wrong")
+    assert session.row(first.ops[0]).site == first.lines[0]
+    assert 0 in first.ops
+
+
 @pytest.mark.parametrize("name", ["matmul", "fault_overflow", "fault_ring_by_name"])
 @pytest.mark.slow
 def test_a_profile_that_is_found_beside_the_rest_changes_nothing(name, monkeypatch):

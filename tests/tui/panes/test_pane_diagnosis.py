@@ -109,10 +109,19 @@ def test_what_is_told_of_a_finding_does_not_end_without_a_sign() -> None:
     """It ended where the pane did, in the middle of a sentence."""
     finding = odd("kernels.py:1", "of something")
     evidence = tuple(f"sentence {number}" for number in range(8))
-    bench = diagnosed(replace(finding, evidence=evidence), height=8)
+    bench = diagnosed(replace(finding, ops=(), evidence=evidence), height=8)
     assert len(bench.lines) == 8
-    assert bench.lines[-2].strip() == "sentence 0"
+    assert bench.lines[-2].strip() == "sentence 1"
     assert bench.lines[-1] == "  … :diagnose shows all of it"
+
+
+def test_where_enter_leads_to_another_line_than_is_named_it_is_told() -> None:
+    """A wait that never ended is no op, so it goes to the last one before."""
+    bench = diagnosed(odd("kernels.py:1", "of something"))
+    told = "Enter goes to op 3, of missing_wait.py:15"
+    assert told in bench.text
+    line = bench.index.ops.row(3).site
+    assert told not in diagnosed(odd(line, "of something")).text
 
 
 @pytest.mark.slow
