@@ -49,7 +49,12 @@ from kernbench.replay.races.findings import Findings as Hazards
 from kernbench.replay.races.prove import prove_findings
 from kernbench.replay.texts import TextList
 from kernbench.replay.time.activity import Activity
-from kernbench.replay.time.call_times import CallTimes, call_times
+from kernbench.replay.time.call_times import (
+    CallTimes,
+    call_times,
+    is_of_kernel,
+    nearest_called,
+)
 from kernbench.replay.time.critical import CriticalPath
 from kernbench.replay.time.energy import Energy
 from kernbench.replay.time.fetches import Fetches
@@ -688,9 +693,21 @@ def pes(index: Index, at: At, args: CallNumber, progress: Progress) -> CallTimes
     """One tl call on all of its PEs."""
     cmd = args.cmd
     if cmd is None:
-        row = index.ops.row_of(index.ops.checked(op_of(at)))
-        cmd = int(index.trace.op_columns.cmd[row])
+        op = index.ops.checked(op_of(at))
+        cmd = int(index.trace.op_columns.cmd[index.ops.row_of(op)])
+        if not is_of_kernel(index.trace, cmd):
+            nearest = nearest_called(index.trace, op, progress)
+            raise UsageError(_of_no_kernel(index, op, nearest))
     return call_times(index.trace, cmd, progress)
+
+
+def _of_no_kernel(index: Index, op: int, nearest: int | None) -> str:
+    """That no kernel called an op, and where to ask instead."""
+    what = f"op {op:,} {index.ops.row(op).name} is the host's, so no PE called it"
+    if nearest is None:
+        return f"{what}; no kernel called any op here"
+    which = "next" if nearest > op else "last"
+    return f"{what}; the {which} op that one called is {nearest}: ask there"
 
 
 def critical(index: Index, at: At, args: StepCount, progress: Progress) -> CriticalPath:

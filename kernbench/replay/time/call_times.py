@@ -85,7 +85,13 @@ def call_times(trace: Trace, cmd: int, progress: Progress = no_progress) -> Call
     size = len(log.cmd)
     same = np.flatnonzero((log.cmd == cmd) & (log.launch >= 0))
     if not len(same):
-        raise UsageError(f"call {cmd} is none of a kernel; op names the call of an op")
+        whose = "is none of this trace"
+        if (log.cmd == cmd).any():
+            whose = "is the host's"
+        raise UsageError(
+            f"call {cmd} {whose}, so no PE made it; at an op of a kernel pes without a "
+            "number shows its call"
+        )
     call = int(same[0])
     alike = beside_if_many(size, partial(_calls_alike, trace, call), progress, 0.0)
     rows = _in_the_same_place(log.pe[alike], log.launch[alike], alike, call)
@@ -124,6 +130,32 @@ def call_times(trace: Trace, cmd: int, progress: Progress = no_progress) -> Call
         maximum=float(duration.max()),
         stragglers=tuple(labels[place] for place in late),
     )
+
+
+def is_of_kernel(trace: Trace, cmd: int) -> bool:
+    """Whether a kernel made a call, and not the host."""
+    log = trace.commands
+    return bool(((log.cmd == cmd) & (log.launch >= 0)).any())
+
+
+def nearest_called(
+    trace: Trace, position: int, progress: Progress = no_progress
+) -> int | None:
+    """The next op after a position that a kernel called, else the last before it; None
+    if no kernel called any.
+    """
+    log = trace.commands
+    by_kernels = log.cmd[log.launch >= 0]
+
+    def called() -> Ints:
+        cmds = trace.op_columns.cmd[trace.order]
+        return np.flatnonzero(np.isin(cmds, by_kernels))
+
+    ops = beside_if_many(len(trace.order), called, progress, 0.0)
+    if not len(ops):
+        return None
+    next_one = int(np.searchsorted(ops, position))
+    return int(ops[min(next_one, len(ops) - 1)])
 
 
 def _calls_alike(trace: Trace, call: int) -> Ints:

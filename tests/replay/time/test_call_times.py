@@ -1,5 +1,7 @@
 """One tl call over all the PEs that made it."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,8 @@ from kernbench.replay.text import as_text
 from kernbench.replay.time.call_times import STRAGGLER
 from kernbench.sim_engine.event_log import Site
 from kernbench.trace import Trace, TraceWriter
+
+TRACES = Path(__file__).parents[3] / "traces"
 
 
 def test_a_call_is_found_on_every_pe_in_the_same_place_of_its_program(benches):
@@ -59,8 +63,28 @@ def test_stragglers_are_named_and_stand_out_in_the_grid(tmp_path, shipped):
 
 @pytest.mark.slow
 def test_what_is_no_call_of_a_kernel_is_refused(benches):
-    with pytest.raises(UsageError, match="call 123456 is none of a kernel"):
+    with pytest.raises(UsageError, match="call 123456 is none of this trace"):
         benches("matmul").pes(123456)
+
+
+def test_at_an_op_of_the_host_it_says_whose_that_is_and_where_to_ask():
+    """It said that call 0 is none of a kernel, of which nobody had spoken."""
+    session = ReplaySession(Trace.open(TRACES / "fault_wrong_root.msgpack"))
+    session.goto(0)
+    with pytest.raises(UsageError) as refused:
+        session.run_line("pes")
+    assert str(refused.value) == (
+        "op 0 host_write is the host's, so no PE called it; the next op that one "
+        "called is 2: ask there"
+    )
+    session.goto(2)
+    assert session.run_line("pes").call == "load"
+
+
+def test_the_number_of_a_call_of_the_host_is_refused_as_that():
+    session = ReplaySession(Trace.open(TRACES / "fault_wrong_root.msgpack"))
+    with pytest.raises(UsageError, match="call 0 is the host's, so no PE made it"):
+        session.run_line("pes 0")
 
 
 def test_the_command_takes_the_number_of_a_call(benches):
