@@ -278,8 +278,14 @@ async def test_another_key_than_a_letter_sets_no_mark_and_does_nothing(
 async def test_a_mark_that_is_not_set_is_an_error_that_lists_those_that_are(
     drive,
 ) -> None:
+    """It spoke of whole numbers, start and end, of which no key can be."""
     async with drive(100, 24, "m", "a", "'", "b") as pilot:
-        assert "must be a whole number, start, end or a mark (a)" in said(pilot)
+        assert "no mark b; set are: a; mb sets it here" in said(pilot)
+
+
+async def test_where_no_mark_is_set_it_is_said_how_one_is(drive) -> None:
+    async with drive(100, 24, "'", "x") as pilot:
+        assert "no mark x; none is set; mx sets it here" in said(pilot)
 
 
 async def test_equals_fits_the_last_two_marks_whose_distance_is_shown(

@@ -694,8 +694,18 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             self._next_letter = lambda letter: MARK(name=letter)
             self.say("mark with which letter?")
         else:
-            self._next_letter = lambda letter: GOTO(op=letter)
+            self._next_letter = self._to_mark
             self.say(f"which mark? ({known})")
+
+    def _to_mark(self, letter: str) -> Call:
+        """The jump to a mark; UsageError if it is not set."""
+        names = [name for name, _ in self.session.marks]
+        if letter not in names:
+            known = "none is set"
+            if names:
+                known = f"set are: {', '.join(names)}"
+            raise UsageError(f"no mark {letter}; {known}; m{letter} sets it here")
+        return GOTO(op=letter)
 
     def lettered(self, character: str | None) -> bool:
         """Whether a key, its character if it has one, was to be the letter of a
@@ -707,8 +717,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             return False
         self.say("")
         if character and character.isalpha():
-            call = make(character)
-            self.attempt(lambda: self.carry_out(call))
+            self.attempt(lambda: self.carry_out(make(character)))
         elif character and character.isprintable():
             self.say("marks are letters")
         return True
