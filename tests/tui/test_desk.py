@@ -238,7 +238,7 @@ def test_the_bytes_that_are_picked_in_a_pane_have_a_name(desk_bench) -> None:
     assert bench.desk.place("memory") == "hbm 0x600008000:4096"
     bench.send("memory", ChangeView(1))
     bench.settle()
-    assert bench.desk.place("memory") == "b[0,0]"
+    assert bench.desk.place("memory") == "b[0,64]"
     assert bench.desk.place("ops") is None
 
 

@@ -28,7 +28,7 @@ from kernbench.replay.inner_commands import (
 )
 from kernbench.replay.query import Query
 from kernbench.replay.text import number_text, time_text
-from kernbench.replay.views.grids import GridOf
+from kernbench.replay.views.grids import GridOf, first_element
 from kernbench.replay.views.memory import (
     MOST_ALLOCATIONS,
     Accesses,
@@ -101,15 +101,18 @@ class Shown:
 class MemoryState:
     """The list and the grid in view.
 
-    ``kept`` is the tensor that the user keeps, None while that of the op is shown.
-    ``listed`` names the bytes whose accesses the history lists; None: those of the
-    picked cell of ``shown``.
+    ``kept`` is the tensor that the user keeps, None while that of the op is shown, and
+    ``kept_shard`` the number of the shard by which it was picked. ``aim`` is where that
+    begins in the tensor, until its first element is picked there. ``listed`` names the
+    bytes whose accesses the history lists; None: those of the picked cell of ``shown``.
     """
 
     view: int = 0
     rows: Rows = field(default_factory=Rows)
     cells: Cells = field(default_factory=Cells)
     kept: str | None = None
+    kept_shard: int = 0
+    aim: tuple[int, ...] | None = None
     shown: Shown | None = None
     listed: str | None = None
 
@@ -125,6 +128,17 @@ class MemoryState:
     def history_of(self) -> str | None:
         """The bytes whose accesses the history lists."""
         return self.listed or self.cell
+
+    def keeps(self, entry: MemoryEntry) -> bool:
+        """Whether it is this allocation that the user keeps."""
+        return entry.tensor == self.kept and entry.shard.index == self.kept_shard
+
+    def keeping(self, entry: MemoryEntry) -> MemoryState:
+        """The state with the tensor of an allocation kept, from there on."""
+        shard = entry.shard
+        return replace(
+            self, kept=entry.tensor, kept_shard=shard.index, aim=shard.origin
+        )
 
 
 class MemoryPane(BasePane[MemoryState]):
@@ -151,8 +165,10 @@ class MemoryPane(BasePane[MemoryState]):
 
     def enter_word(self, state: MemoryState, frame: Frame, answers: Answers) -> str:
         """What Enter does here."""
-        words = {OVERVIEW: "keep", HISTORY: "go"}
-        return words.get(self._mode(state), "blame")
+        if self._mode(state) == OVERVIEW:
+            entry = self._picked_entry(state, frame, answers)
+            return "let go" if entry is not None and state.keeps(entry) else "keep"
+        return "go" if self._mode(state) == HISTORY else "blame"
 
     def place(self, state: MemoryState, frame: Frame, answers: Answers) -> str | None:
         """The bytes of the picked allocation, or the picked cell."""
@@ -198,7 +214,7 @@ class MemoryPane(BasePane[MemoryState]):
             case Back():
                 if state.kept is None:
                     return None
-                state = replace(state, kept=None)
+                state = replace(state, kept=None, aim=None)
             case Enter():
                 return self._entered(state, frame, answers)
             case Click(_, y):
@@ -236,7 +252,7 @@ class MemoryPane(BasePane[MemoryState]):
         if self._mode(state) == OVERVIEW and state.rows.pick is not None:
             entry = self._picked_entry(state, frame, answers)
             if entry is not None:
-                state = replace(state, kept=entry.tensor)
+                state = state.keeping(entry)
                 if by < 0:
                     state = replace(state, listed=_bytes_of(entry))
         return self.next_view(state, by) or state
@@ -244,15 +260,16 @@ class MemoryPane(BasePane[MemoryState]):
     def _entered(
         self, state: MemoryState, frame: Frame, answers: Answers
     ) -> Change[MemoryState]:
-        """The picked tensor is kept, or let go if it was kept; an access's op is gone
-        to; a cell is blamed.
+        """The picked tensor is kept, from the picked shard on, or let go if it was kept
+        by that; an access's op is gone to; a cell is blamed.
         """
         effects: tuple[Effect, ...] = ()
         if self._mode(state) == OVERVIEW:
             entry = self._picked_entry(state, frame, answers)
-            if entry is not None:
-                kept = None if entry.tensor == state.kept else entry.tensor
-                state = replace(state, kept=kept)
+            if entry is not None and state.keeps(entry):
+                state = replace(state, kept=None, aim=None)
+            elif entry is not None:
+                state = state.keeping(entry)
         elif self._mode(state) == HISTORY:
             accesses = self._accesses(state, answers)
             at = state.rows.at or 0
@@ -481,14 +498,15 @@ class MemoryPane(BasePane[MemoryState]):
         columns = min(longest, max(frame.width - _PLACE_COLUMNS, _SHORTEST_NAME))
         head = (
             f"  {'allocation':<{columns}} space {'addr':>14} type  "
-            f"{'shape':<11} written"
+            f"{'shape':<11} written; * this op's"
         )
         lines: list[Line] = [[(head, "dim")]]
         visible = state.rows.visible
         entries = memory.entries[visible.start : visible.stop]
         for i, entry in enumerate(entries, visible.start):
-            text = _allocation(entry, columns, frame)
-            lines.append([(text, picked_style(i == state.rows.pick))])
+            is_picked = i == state.rows.pick
+            text = _allocation(entry, columns, is_picked, frame)
+            lines.append([(text, picked_style(is_picked))])
         return lines
 
     def _cell_line(self, state: MemoryState, frame: Frame, answers: Answers) -> Line:
@@ -571,9 +589,13 @@ def _following(state: MemoryState, summary: TensorSummary, op: int) -> MemorySta
 
     Of another tensor the first element that the op wrote is picked, or its first one.
     So it is of the same tensor where the op wrote into it, unless the user keeps the
-    tensor.
+    tensor. Of one that was just kept by a shard, the first element of that is picked.
     """
     shown = Shown(summary.name, summary.grid.shape, op)
+    if state.aim is not None and summary.name == state.kept:
+        first = first_element(state.aim, summary.grid.shape)
+        cells = state.cells.at_element(first, summary.grid.shape)
+        return replace(state, shown=shown, cells=cells, aim=None)
     if shown == state.shown:
         return state
     is_other = state.shown is None or state.shown.tensor != summary.name
@@ -631,10 +653,16 @@ def _age(writer: int | None, frame: Frame) -> str:
     return f"op {writer} ({frame.cursor - writer} ago)"
 
 
-def _allocation(entry: MemoryEntry, columns: int, frame: Frame) -> str:
-    """One line of the list, with the name in so many columns."""
+def _allocation(entry: MemoryEntry, columns: int, is_picked: bool, frame: Frame) -> str:
+    """One line of the list, with the name in so many columns. What the op reads or
+    writes has a star, as a changed number has, and the picked row a mark as in a grid.
+    """
     shard = entry.shard
-    mark = ">" if entry.touched else " "
+    mark = " "
+    if entry.touched:
+        mark = "*"
+    if is_picked:
+        mark = ">"
     name = clip(_name(entry), columns, frame.glyphs)
     place = f"{shard.space:<5} {shard.addr:>#14x} {shard.dtype:<5}"
     shape = "x".join(str(extent) for extent in shard.shape)

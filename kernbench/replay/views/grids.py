@@ -15,6 +15,7 @@ from kernbench.errors import UsageError
 from kernbench.replay.data.grids import Grid, Marks, marked_shares, rows_and_columns
 from kernbench.replay.index import Index
 from kernbench.replay.query import At
+from kernbench.sim_engine.event_log import in_three_axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,3 +138,14 @@ def _copied(part: Array) -> Array:
     copied = part.copy()
     copied.setflags(write=False)
     return copied
+
+
+def first_element(origin: tuple[int, ...], shape: tuple[int, ...]) -> int:
+    """The number, in row order, of the element of a tensor at which a shard begins.
+
+    ``origin`` is in three axes at most, as a file has it, ``shape`` the tensor's.
+    """
+    element = 0
+    for place, extent in zip(origin, in_three_axes(shape), strict=False):
+        element = element * extent + place
+    return element

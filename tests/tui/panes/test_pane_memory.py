@@ -21,7 +21,7 @@ from pictures import (
 
 from kernbench.replay import ReplaySession
 from kernbench.replay.commands import BLAME, GOTO
-from kernbench.replay.data.memory import TensorView
+from kernbench.replay.data.memory import MemoryEntry, TensorView
 from kernbench.replay.index import Index
 from kernbench.replay.inner_commands import (
     ACCESSES_TO,
@@ -30,7 +30,7 @@ from kernbench.replay.inner_commands import (
     TENSOR_SUMMARY,
 )
 from kernbench.replay.query import Query
-from kernbench.replay.views.grids import Heat
+from kernbench.replay.views.grids import Heat, first_element
 from kernbench.trace import Trace, TraceWriter
 from tui.draw import ASCII, Line
 from tui.panes.base import (
@@ -189,6 +189,60 @@ def test_enter_keeps_the_picked_tensor_and_again_lets_go() -> None:
     assert f" {name} (kept: Esc lets go)" in bench.text
     bench.send(Enter())
     assert "kept" not in bench.text
+
+
+def shards_of(bench: PaneBench, name: str) -> list[tuple[int, MemoryEntry]]:
+    """The rows of a tensor's allocations."""
+    entries = bench.index.memory.at(bench.frame.cursor).entries
+    return [(row, one) for row, one in enumerate(entries) if one.tensor == name]
+
+
+def test_enter_on_another_shard_of_the_kept_tensor_shows_that_one() -> None:
+    """It let go of the tensor, while the footer said keep."""
+    bench = memory(151)
+    (here, _), (there, other), *_ = shards_of(bench, "c")
+    bench.send(Scroll(here))
+    bench.send(Enter())
+    assert bench.enter_word == "let go"
+    bench.send(Scroll(there - here))
+    assert bench.enter_word == "keep"
+    bench.send(Enter())
+    assert " c (kept: Esc lets go)" in bench.text
+    bench.send(ChangeView(1))
+    row, column = other.shard.origin
+    assert (row, column) != (0, 0)
+    assert f"\n c[{row},{column}]" in bench.text
+
+
+def test_a_tensor_is_kept_from_the_picked_shard_on() -> None:
+    bench = memory(151)
+    row, entry = shards_of(bench, "b")[3]
+    bench.send(Scroll(row))
+    bench.send(ChangeView(1))
+    at, column = entry.shard.origin
+    assert f"\n b[{at},{column}]" in bench.text
+
+
+@pytest.mark.parametrize(
+    ("origin", "shape", "element"),
+    [((3,), (8,), 3), ((2, 3), (4, 5), 13), ((1, 0, 2), (2, 3, 4, 5), 62)],
+)
+def test_where_a_shard_begins_is_counted_in_row_order(
+    origin: tuple[int, ...], shape: tuple[int, ...], element: int
+) -> None:
+    """Between the first and the last axis a file has one for all."""
+    assert first_element(origin, shape) == element
+
+
+def test_what_the_op_touches_and_what_is_picked_are_marked_differently() -> None:
+    """Both had the same mark, or the picked one none at all."""
+    bench = memory()
+    marks = [line[0] for line in bench.lines[1:5]]
+    touched = [entry.touched for entry in bench.index.memory.at(AT_PE0).entries[:4]]
+    assert marks == ["*" if one else " " for one in touched]
+    assert "* this op's" in bench.lines[0]
+    bench.send(Scroll(1))
+    assert [line[0] for line in bench.lines[1:3]] == ["*", ">"]
 
 
 def test_a_click_on_an_allocation_keeps_its_tensor() -> None:
@@ -559,7 +613,7 @@ def test_while_the_tensor_is_computed_the_list_is_there() -> None:
     head, *listed, waiting = bench.lines
     assert head.startswith("  allocation ")
     assert len(listed) == 3
-    assert listed[0].startswith("> ")
+    assert listed[0].startswith("* ")
     assert waiting == " computing tensor-summary: 50%  Esc cancels"
 
 
