@@ -210,6 +210,15 @@ class DiffPane(BasePane[DiffState]):
         """The name of the view that is shown."""
         return self.views[state.view]
 
+    def _keys_to(self, view: str, state: DiffState) -> str:
+        """The fewest keys to another view: v so often, or V."""
+        count = len(self.views)
+        forward = (self.views.index(view) - state.view) % count
+        backward = count - forward
+        if forward <= backward:
+            return " ".join("v" * forward)
+        return " ".join("V" * backward)
+
     def _lists(self, state: DiffState) -> bool:
         """Whether rows are picked, instead of cells."""
         return self._mode(state) in _WORDS
@@ -257,7 +266,9 @@ class DiffPane(BasePane[DiffState]):
         for one in failed:
             if one.output == state.output:
                 return one
-        subject = Subject(state.output or "", frame.cursor)
+        output = state.output or ""
+        due = self._still_due(output, state, frame, answers)
+        subject = Subject(output, frame.cursor, due=due)
         if failed and state.output is None:
             return failed[0]
         if failed and not subject.output:
@@ -265,6 +276,19 @@ class DiffPane(BasePane[DiffState]):
             if frame.cursor < 0 or (found is not None and found.grid is None):
                 return failed[0]
         return None if frame.cursor < 0 else subject
+
+    def _still_due(
+        self, output: str, state: DiffState, frame: Frame, answers: Answers
+    ) -> int | None:
+        """The op at which an output is due, if that is behind the cursor's; None where
+        it is not, or not known yet.
+        """
+        outputs: Outputs | None = answers.known(self._outputs_query(state, frame))
+        rows = () if outputs is None else outputs.rows
+        for out in rows:
+            if out.row.tensor == output and not out.due:
+                return out.after - 1
+        return None
 
     # -- update ---------------------------------------------------------------
 
@@ -442,7 +466,7 @@ class DiffPane(BasePane[DiffState]):
         above += len(verdict(found, subject, frame))
         above += _LINES_BELOW_VERDICT[subject.failed, bool(subject.output)]
         maps = _MAPS if self._mode(state) == HEATMAP else 0
-        return Window(frame.width, frame.height - above, look(found), maps)
+        return Window(frame.width, frame.height - above, look(found, subject), maps)
 
     # -- queries --------------------------------------------------------------
 
@@ -542,7 +566,8 @@ class DiffPane(BasePane[DiffState]):
         self, lines: list[Line], state: DiffState, frame: Frame, answers: Answers
     ) -> None:
         """What leads the pane, the outputs, and unless they fill it the comparison."""
-        lines.append(leads(answers))
+        keys = {view: self._keys_to(view, state) for view in (DIVERGENCE, HAZARD_LIST)}
+        lines.append(leads(answers, keys))
         outputs: Outputs = answers.of(self._outputs_query(state, frame))
         subject = self._subject(state, frame, answers)
         lines += self._listed(outputs, subject, state, frame)

@@ -4,6 +4,7 @@ what is compared.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from textwrap import wrap
 
@@ -24,10 +25,14 @@ _BAD: Run = ("DIFFERS!", "bad")
 _PART: Run = ("not all there", "mark")
 """Of an output of which some is not written yet, and all the rest good."""
 _PLANES = ("expected", "actual", "error")
+_NOT_JUDGED = "-"
+"""In place of the maxima of an output that is not due yet."""
 _COMES = "..."
 """In place of a finding that is looked for once nothing is pressed."""
-_IN_ITS_VIEW = "in its view (V)"
+_IN_ITS_VIEW = "in its view"
 """In place of one that is only looked for where the user opens its view."""
+_COUNT = 9
+"""Columns of a number of elements."""
 _ULPS = 8
 """Columns of a number of ulps."""
 _ROW_AND_COLUMN = 2
@@ -37,19 +42,23 @@ _ROW_AND_COLUMN = 2
 @dataclass(frozen=True, slots=True)
 class Subject:
     """What is compared: an output, or if that is empty what an op wrote; at that op.
-    ``failed``: it is an output that the run found wrong.
+    ``failed``: it is an output that the run found wrong. ``due`` is the op at which an
+    output is to be right, if that is still to come.
     """
 
     output: str
     op: int
     failed: bool = False
+    due: int | None = None
 
 
 # -- what leads the pane ------------------------------------------------------
 
 
-def leads(answers: Answers) -> Line:
-    """Where it went wrong first, as far as that is known."""
+def leads(answers: Answers, keys: Mapping[str, str]) -> Line:
+    """Where it went wrong first, as far as that is known, and by which ``keys`` one
+    comes to the view of either.
+    """
     soon = answers.known(EXECUTES_SOON.ask()) is not False
     divergence: Divergence | None = answers.known(FIRST_DIVERGENCE.ask())
     op = "none"
@@ -65,7 +74,8 @@ def leads(answers: Answers) -> Line:
         count = _not_known(soon)
     elif not hazards.ok:
         count = f"{len(hazards.rows):,}"
-    return [_lead(DIVERGENCE, op), _lead(HAZARD_LIST, count)]
+    found = {DIVERGENCE: op, HAZARD_LIST: count}
+    return [run for kind, what in found.items() for run in _lead(kind, what, keys)]
 
 
 def _not_known(soon: bool) -> str:
@@ -73,10 +83,15 @@ def _not_known(soon: bool) -> str:
     return _COMES if soon else _IN_ITS_VIEW
 
 
-def _lead(kind: str, found: str) -> Run:
-    """One finding, in the style of how bad it is."""
+def _lead(kind: str, found: str, keys: Mapping[str, str]) -> Line:
+    """One finding, in the style of how bad it is; the keys to its view where that has
+    more.
+    """
     styles = {"none": "flight", _COMES: "dim", _IN_ITS_VIEW: "dim"}
-    return f" {kind}: {found} ", styles.get(found, "bad")
+    line: Line = [(f" {kind}: {found} ", styles.get(found, "bad"))]
+    if found not in ("none", _COMES):
+        line.append((f"({keys[kind]}) ", "dim"))
+    return line
 
 
 # -- outputs ------------------------------------------------------------------
@@ -87,28 +102,46 @@ def outputs_head(outputs: Outputs) -> str:
     if not outputs.rows:
         return f" {outputs.note}"
     names = f" {'output':<16} {'state':<12}"
-    return f"{names} {'bad':>9} {'of':>9} {'max abs':>9} {'max ulp':>{_ULPS}}"
+    counts = f"{'bad':>{_COUNT}} {'of':>{_COUNT}}"
+    return f"{names} {counts} {'max abs':>9} {'max ulp':>{_ULPS}}"
 
 
 def output_line(out: OutputRow, is_shown: bool, picked: bool, glyphs: Glyphs) -> Line:
     """One output: whether it is as expected, or at which op it is due."""
     row = out.row
     state, state_style = _verdict_of(row.ok)
-    counts_style = ""
+    bad = f"{row.mismatches:,}"
+    apart, _, steps = row.worst
+    worst = f"{apart:.1e}"
+    ulps = ulps_text(steps)
     if not out.due:
-        state = f"due op {out.after - 1:,}"
+        # what is not right before that is no verdict, and would read like one
+        state = _due_text(out.after - 1)
         state_style = "dim"
-        counts_style = "dim"
+        bad = _so_far(row.mismatches)
+        worst = _NOT_JUDGED
+        ulps = _NOT_JUDGED
     mark = ">" if is_shown else " "
     name = f"{mark}{clip(row.tensor, 16, glyphs)} "
-    apart, _, steps = row.worst
-    counts = f" {row.mismatches:>9,} {row.elements:>9,} {apart:>9.1e}"
-    counts += f" {ulps_text(steps):>{_ULPS}}"
+    counts = f" {bad:>{_COUNT}} {row.elements:>{_COUNT},} {worst:>9} {ulps:>{_ULPS}}"
     return [
         (name, picked_style(picked)),
         (f"{state:<12}", state_style),
-        (counts, counts_style),
+        (counts, "" if out.due else "dim"),
     ]
+
+
+def _so_far(count: int) -> str:
+    """How many elements are not right yet, in brackets; of very many about."""
+    for text in (f"({count:,})", f"({count})"):
+        if len(text) <= _COUNT:
+            return text
+    return f"({count:.1e})"
+
+
+def _due_text(op: int) -> str:
+    """That an output is to be right at an op that is still to come."""
+    return f"due op {op:,}"
 
 
 def ulps_text(steps: float) -> str:
@@ -145,9 +178,13 @@ def verdict(found: Comparison, subject: Subject, frame: Frame) -> list[Line]:
     judged = _verdict_of(row.ok)
     if row.note and not row.mismatches:
         judged = _PART
+    word = "bad"
+    if subject.due is not None and row.mismatches:
+        judged = _due_text(subject.due), "dim"
+        word = "not right yet"
     line: Line = [(head, "bold"), judged]
     facts: Line = [
-        (f" {row.mismatches:,} of {row.elements:,} bad", "title"),
+        (f" {row.mismatches:,} of {row.elements:,} {word}", "title"),
         (f", {row.left_out}abs {row.max_abs:.1e}", "title"),
         (f" ulp {ulps_text(row.max_ulp)}", "title"),
         (f"  rtol {row.tolerance.rtol:g} atol {row.tolerance.atol:g}", "dim"),
@@ -159,15 +196,18 @@ def verdict(found: Comparison, subject: Subject, frame: Frame) -> list[Line]:
     return [*lines, line]
 
 
-def look(found: Comparison) -> Look:
+def look(found: Comparison, subject: Subject) -> Look:
     """How the numbers of a comparison are shown; rows and columns of a tile are
-    numbered as in the whole output.
+    numbered as in the whole output. Of an output that is not due yet none is alarming.
     """
+    mark: Run = ("!", "bad")
+    if subject.due is not None:
+        mark = ("~", "dim")
     origin = (0, 0)
     if len(found.origin) == _ROW_AND_COLUMN:
         row, column = found.origin
         origin = (row, column)
-    return Look(_PLANES, number_text, mark=("!", "bad"), origin=origin)
+    return Look(_PLANES, number_text, mark=mark, origin=origin)
 
 
 def rounding(op: int, answers: Answers) -> Run:

@@ -442,6 +442,19 @@ def test_outputs_of_which_parts_are_not_written_yet_are_no_mismatch() -> None:
     assert f"not all there 0 of {written.size:,} bad" in text
 
 
+def test_an_output_that_is_not_due_yet_looks_unlike_one_that_failed() -> None:
+    """8,176 of 8,192 bad read like an alarm; nothing had been written yet."""
+    bench = diff("mlp_tp", 128)
+    (row,) = [line for line in bench.lines if line.startswith(" rank0.y ")]
+    assert row.split()[1:] == ["due", "op", "763", "(8,176)", "8,192", "-", "-"]
+    bench.send(ShowOutput("rank0.y"))
+    assert " output rank0.y due op 763 8,176 of 8,192 not right yet" in bench.text
+    assert "DIFFERS" not in bench.text
+    assert "!" not in bench.text
+    styles = {style for line in bench.picture.lines for _, style in line}
+    assert "bad" not in styles
+
+
 @pytest.mark.parametrize("line", [2, 3])
 def test_a_click_on_an_output_compares_that_one(line: int) -> None:
     bench = diff("mlp_tp", 0, view="outputs")
@@ -594,8 +607,8 @@ def test_enter_on_a_list_that_is_not_there_yet_goes_nowhere(view: str) -> None:
 @pytest.mark.parametrize(
     ("trace", "found"),
     [
-        ("fault_overflow", "op 2  hazards: none"),
-        ("fault_missing_wait", "none  hazards: 1"),
+        ("fault_overflow", "op 2 (V V)  hazards: none"),
+        ("fault_missing_wait", "none  hazards: 1 (V)"),
     ],
 )
 def test_divergence_and_hazards_lead_the_pane_unasked(trace: str, found: str) -> None:
@@ -605,11 +618,24 @@ def test_divergence_and_hazards_lead_the_pane_unasked(trace: str, found: str) ->
     assert bench.lines[0] == f" first divergence: {found}"
 
 
+@pytest.mark.parametrize("view", VIEWS[:3])
+def test_the_keys_in_the_lead_come_to_the_views_that_it_names(view: str) -> None:
+    """It said V of both, by which one came to the hazards only."""
+    keys = {"v": ChangeView(1), "V": ChangeView(-1)}
+    for name in ("first divergence", "hazards"):
+        bench = diff("fault_overflow", 5, view=view)
+        bench.answers.asked[EXECUTES_SOON.ask()] = False
+        (shown,) = re.findall(rf"{name}: in its view \(([vV ]+)\)", bench.lines[0])
+        for key in shown.split():
+            bench.send(keys[key])
+        assert VIEWS[bench.pane.view(bench.state)] == name
+
+
 def test_of_a_long_trace_the_lead_names_the_views_that_compute_it() -> None:
     bench = diff("fault_overflow", 5)
     bench.answers.asked[EXECUTES_SOON.ask()] = False
     bench.rest()
-    lead = " first divergence: in its view (V)  hazards: in its view (V)"
+    lead = " first divergence: in its view (V V)  hazards: in its view (V)"
     assert bench.lines[0] == lead
     asked = {query.command for query in bench.answers.asked}
     assert asked.isdisjoint({FIRST_DIVERGENCE.name, HAZARDS.name})
@@ -620,7 +646,7 @@ def test_a_divergence_that_cannot_be_found_is_left_to_its_view() -> None:
     refused = Divergence(-1, error="refused")
     bench.answers.asked[FIRST_DIVERGENCE.ask()] = refused
     bench.rest()
-    lead = " first divergence: in its view (V)  hazards: none"
+    lead = " first divergence: in its view (V V)  hazards: none"
     assert bench.lines[0] == lead
 
 
