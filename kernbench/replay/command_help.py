@@ -17,6 +17,8 @@ WORDS = {
     "EXPR": "FIELD SIGN VALUE, joined by and, or, not, ( ): kind=gemm and dur > 100ns. "
     "Signs are = != < <= > >=, and ~ !~ for globs (name ~ 'TileToken/*'); times have "
     f"units, counts may be 0x40 or 4KiB. Fields: {' '.join(FIELDS)}",
+    "CONDITION": "an EXPR that this op fits; none EXPR, some EXPR or 16 EXPR, how many "
+    "ops fit; ok COMMAND, whose verdict is good; 'TEXT' in COMMAND, what it says",
     "TIME": "a time of the run, as in 3.2us, 450ns or 1ms",
     "FROM": "a time of the run, as in 3.2us; without it from the first launch on",
     "TO": "a time of the run; without it to the end of the last launch",

@@ -99,7 +99,7 @@ class Assertion:
     in`` and a command; or an expression that the op here fits.
     """
 
-    text: Annotated[str, Reader("LINE", extent="line")]
+    text: Annotated[str, Reader("CONDITION", extent="line")]
 
     @property
     def parts(self) -> tuple[str, str]:
@@ -422,7 +422,8 @@ ASSERT = move(
     report=_ok,
     moves_cursor=False,
     example="assert kind=gemm and dur<2us\nassert none dur > 1ms\n"
-    "assert 16 kind=memory\nassert ok verify\nassert 'matmul.py:22' in source",
+    "assert 16 kind=memory\nassert ok verify\n"
+    'assert "matmul.py:22" in source',
     asked=Asked(op=16),
 )
 OPS = job(

@@ -47,7 +47,7 @@ _WORDS: dict[str, Words] = {
     "GLOB": lambda index, session: index.trace.node_ids,
     "FORMAT": lambda index, session: EXPORT_FORMATS,
     "NAME": lambda index, session: [command.name for command in listed()],
-    "LINE": lambda index, session: [*FIELDS, "none", "some", "ok"],
+    "CONDITION": lambda index, session: [*FIELDS, "none", "some", "ok"],
     "FIELD=VALUE": lambda index, session: _FIELDS_OF_MACHINE,
     "EXPR": lambda index, session: [*FIELDS, "and", "or", "not"],
 }
