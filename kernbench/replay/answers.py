@@ -312,7 +312,7 @@ class Info:
     def _recording(self) -> str:
         """How much of the run the file holds."""
         if not self.complete:
-            return "was cut off: the run went on, or was killed"
+            return "was cut off: the run was killed, or still goes on"
         if self.part:
             return f"is a part of another: {self.part}"
         if self.error:

@@ -97,8 +97,6 @@ _STEPS = 20
 _LEAST_STEP = 1 / 100
 """The share of the critical path from which on a step is listed."""
 _BUSIEST = 20
-_PLOT_LINES = 10
-"""Of the roofline's text: the plot with its axis, which comes last."""
 _NEVER_ENDED = "never ended: "
 _SHORTEST_NAME = 8
 _SHORTEST_BAR = 4
@@ -649,8 +647,8 @@ def _text_line(text: str, glyphs: Glyphs) -> Line:
 
 def _roofline_rows(found: Roofline, width: int, glyphs: Glyphs) -> list[_Row]:
     """The head and the plot, then all PEs as bars instead of the table of some."""
-    text = found.lines(width)
-    rows = [_Row(_text_line(line, glyphs)) for line in (text[0], *text[-_PLOT_LINES:])]
+    text = (*found.head(width), *found.plot(width))
+    rows = [_Row(_text_line(line, glyphs)) for line in text]
     bars = [_roof_bar(roof) for roof in (found.total, *found.pes)]
     title = "PEs, share of the roof"
     return rows + _bar_rows(title, bars, width, glyphs)
@@ -732,9 +730,10 @@ def _critical_rows(path: CriticalPath, width: int, glyphs: Glyphs) -> list[_Row]
     """What the path is made of, by kind and by kernel line; then its longest steps."""
     whole = max(path.t1 - path.t0, 1e-12)
     rows: list[_Row] = []
+    by_kind = f"what the critical path of {time_text(whole)} did or waited for"
     for title, times in (
-        ("what the critical path is of", path.totals),
-        ("by line", path.by_line),
+        (by_kind, path.totals),
+        ("by kernel line", path.by_line),
     ):
         bars = [_Bar(name, ns / whole, time_text(ns)) for name, ns in times.items()]
         rows += _bar_rows(title, bars, width, glyphs)

@@ -90,9 +90,7 @@ class Roofline:
 
     def lines(self, width: int) -> list[str]:
         """As text: a table of those furthest from their roof, and the plot."""
-        ridge = self.peak_gflops / self.peak_gbs
-        head = f"a PE: {self.peak_gflops:,g} GFLOP/s, {self.peak_gbs:g} GB/s of HBM"
-        lines = [f"{head}; memory bound below {ridge:g} FLOPs a byte"]
+        lines = self.head(width)
         for roof in (self.total, *self.pes[:_SHOWN]):
             lines.append(
                 f"{roof.share:>6.1%} {roof.pe:<16} {roof.bound:<7}"
@@ -102,8 +100,21 @@ class Roofline:
         more = len(self.pes) - _SHOWN
         if more > 0:
             lines.append(f"({more:,} closer to their roof)")
-        lines += wrapped(self.part, width, 2) if self.part else []
-        return lines + self._plot(min(max(width - 12, 8), 60))
+        return lines + self.plot(width)
+
+    def head(self, width: int) -> list[str]:
+        """As text: the peaks, and what a trace has that has not all of its run."""
+        peak = _rounded(self.peak_gflops)
+        ridge = _rounded(self.peak_gflops / self.peak_gbs)
+        text = f"a PE: {peak} GFLOP/s, {self.peak_gbs:g} GB/s of HBM"
+        lines = wrapped(f"{text}; memory bound below {ridge} FLOPs a byte", width, 2)
+        if self.part:
+            lines += wrapped(self.part, width, 2)
+        return lines
+
+    def plot(self, width: int) -> list[str]:
+        """The roof and its marks in so many columns, 72 at most."""
+        return self._plot(min(max(width - 12, 8), 60))
 
     def _plot(self, columns: int) -> list[str]:
         """The roof over the intensity, both on log scales, and what its marks are."""
@@ -371,6 +382,13 @@ class RooflineIndex:
             times = [amount / (rate or np.inf) for amount, rate in amounts]
             ideal[part] = np.max(times, axis=0)
         return _Work(flops, at_peak, moved, ideal)
+
+
+def _rounded(rate: float) -> str:
+    """A rate or a ratio as a title has it: whole from 100 on, else three digits."""
+    if rate >= 100:
+        return f"{rate:,.0f}"
+    return f"{rate:.3g}"
 
 
 def _are_counted(trace: Trace) -> Bools:

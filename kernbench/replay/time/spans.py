@@ -86,7 +86,7 @@ def part_of_run(trace: Trace) -> str:
     if (trace.end or {}).get("error"):
         return "an error ended the run: this is up to there"
     if not trace.complete:
-        return "the run went on, or was killed: this is up to where its trace ends"
+        return "the run was killed, or still goes on: this is what its trace has"
     return ""
 
 

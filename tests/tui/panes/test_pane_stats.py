@@ -253,6 +253,9 @@ def test_bars_are_as_long_as_their_shares() -> None:
 def test_the_critical_path_has_totals_lines_and_steps() -> None:
     bench = stats("critical path", width=160)
     path = session_on(bench).critical_path(500)
+    whole = time_text(path.t1 - path.t0)
+    title = f" what the critical path of {whole} did or waited for"
+    assert bench.lines[0] == title
     whole = path.t1 - path.t0
     for name, ns in {**path.totals, **path.by_line}.items():
         assert f"{name} " in bench.text
@@ -333,6 +336,26 @@ def test_the_roofline_has_its_plot_and_the_share_of_every_pe() -> None:
     for roof in (roofline.total, *roofline.pes):
         rows = [line for line in bench.lines if line.lstrip().startswith(roof.pe)]
         assert any(f"{roof.share:.1%}" in row for row in rows)
+
+
+@pytest.mark.parametrize("trace", ["matmul", "flash_attention", "mlp_tp"])
+def test_the_title_of_the_roofline_fits_into_the_smallest_screen(trace: str) -> None:
+    """It ended in "FLOPs a by…" where several dtypes had a peak of many digits."""
+    place = place_of("stats", 80, 24)
+    bench = stats("roofline", width=place.width, height=place.height, trace=trace)
+    assert bench.lines[0].startswith(" a PE: ")
+    assert bench.lines[0].endswith(" FLOPs a byte")
+    assert len(bench.lines[0]) <= place.width
+
+
+def test_the_roofline_of_a_part_of_a_run_says_so(tmp_path: Path) -> None:
+    """The command did, the pane showed the peaks and the plot alone."""
+    path = tmp_path / "cut.msgpack"
+    whole = TRACES / "matmul.msgpack"
+    path.write_bytes(whole.read_bytes()[:170_000])
+    bench = PaneBench(StatsPane, path, 40, 100, 24)
+    show(bench, "roofline")
+    assert "the run was killed, or still goes on" in bench.lines[1]
 
 
 def test_what_the_roofline_means_is_in_view_on_the_smallest_screen() -> None:
