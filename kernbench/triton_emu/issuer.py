@@ -73,6 +73,8 @@ class Issuer:
         self._scopes: list[object] = [None]
         self._kernel = greenlet.getcurrent()
         self._tile_buffers: list[tuple[Call, int]] = []
+        self._noted: list[str] = []
+        """What is to be noted of the call that is made next."""
 
     @contextmanager
     def scope(self) -> Iterator[None]:
@@ -114,7 +116,11 @@ class Issuer:
         number = ctx.numbers.take(ctx.node.id, name, site)
         if caller is not None and ctx.events is not None:
             ctx.events.caller(number, caller)
-        return Call(name, number, site, caller, blocking=blocking)
+        call = Call(name, number, site, caller, blocking=blocking)
+        for problem in self._noted:
+            self._text(call, "warning", problem)
+        self._noted.clear()
+        return call
 
     def _switch(self, call: Call) -> None:
         """Hand ``call`` to the runner; it comes back when the kernel may go on.
@@ -390,7 +396,7 @@ class Issuer:
                     f"cast to {ptr.dtype} before storing"
                 )
         if own is not None and name != own:
-            self._note_once(f"{what} takes {own} for {name}")
+            self._note_once(_other_bytes(what, own, name))
         return ptr, shape, name
 
     def _target(
@@ -419,15 +425,18 @@ class Issuer:
                     f"{dtype}, of another size; tl.cast it to {own} first"
                 )
         if own != dtype:
-            self._note_once(f"{what} takes {own} for {dtype}")
+            self._note_once(_other_bytes(what, own, dtype))
         return ptr
 
     def _note_once(self, problem: str) -> None:
-        """Have the run's results say something about this line, once."""
+        """Have the run's results say something about this line, once, and its trace
+        as a text of the call that is made next.
+        """
         site = self._ctx.sites.here()
         note = f"{site.file}:{site.line}: {problem}"
         if note not in self._ctx.notes:
             self._ctx.notes.append(note)
+            self._noted.append(problem)
 
     def _moves(
         self, call: Call, ptr: Address, whole: Region, strides: Strides
@@ -665,3 +674,8 @@ class Move(NamedTuple):
         if shape is None:
             shape = (self.nbytes // itemsize(dtype),)
         return replace(whole, shape=shape, dtype=dtype, nbytes=self.nbytes)
+
+
+def _other_bytes(what: str, held: str, dtype: str) -> str:
+    """That a call takes what lies in memory for another dtype than was declared."""
+    return f"{what} takes bytes of {held} for {dtype}; tl.cast converts"

@@ -86,6 +86,36 @@ def test_a_text_names_the_op_of_its_kernel_that_came_before(record):
         assert call.launch == row["launch"]
 
 
+BYTES = """
+import numpy as np
+from kernbench.benches import bench
+
+def kernel(x_ptr, tl):
+    tl.load(x_ptr, (8,), "f32")
+    for _ in range(3):
+        tl.load(x_ptr, (8,), "i32")  # noted
+
+@bench(name="other_bytes", description="reads floats as integers")
+def run(torch):
+    x = torch.tensor(np.arange(8, dtype="f4"), name="x")
+    torch.launch("k", kernel, x)
+"""
+
+
+@pytest.mark.slow
+def test_what_a_run_notes_of_a_line_is_a_text_of_its_first_call(tmp_path):
+    """It was printed at the end of the run, and its trace said nothing of it."""
+    file = tmp_path / "other_bytes.py"
+    file.write_text(BYTES)
+    path = tmp_path / "t.msgpack"
+    result = run_bench(str(file), trace=path)
+    (note,) = result.notes
+    (row,) = texts(path)["rows"]
+    assert row["level"] == "warning"
+    assert note.endswith(f":8: {row['message']}")
+    assert row["site"].endswith(":8")
+
+
 def test_texts_of_a_pe_and_the_first_of_them(record):
     path = record()
     assert texts(path, "sip0.cube0.pe0")["total"] == 6

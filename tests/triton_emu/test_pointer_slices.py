@@ -263,7 +263,7 @@ def test_another_dtype_reads_the_bytes_otherwise_and_says_so_once(one_cube):
 
     engine, _ = launched(one_cube, kernel, (x, "replicate"))
     (note,) = engine.notes
-    assert note.endswith("load takes f32 for i32")
+    assert note.endswith("load takes bytes of f32 for i32; tl.cast converts")
 
 
 def test_a_composite_writes_what_its_output_holds(one_cube):
