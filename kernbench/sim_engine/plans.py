@@ -216,7 +216,7 @@ def operands_of(
                     found.append(SnapshotFinding(turn.position, which, apart))
         elif r is write:
             raise VerificationError(
-                "the op holds no data; record the run again with data"
+                "the op holds no data; record the run again without --no-data"
             )
         else:
             operands.append(bytes_at(store, addr, r))

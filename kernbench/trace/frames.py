@@ -440,6 +440,10 @@ def _not_there(path: Path, reason: str) -> str:
     """What to say of a file that cannot be opened, and which it may have been."""
     hint = "record one with `kernbench run BENCH --trace FILE`"
     with suppress(OSError):
+        partial = path.with_name(f"{path.name}.partial")
+        if partial.exists():
+            was = "the run that was to write it was killed, or still goes on"
+            return f"{path}: {reason}; {was}: what it has recorded is {partial}"
         stems = [file.stem for file in path.parent.glob(f"*{path.suffix}")]
         alike = [f"{stem}{path.suffix}" for stem in near(path.stem, stems)]
         if alike:

@@ -358,7 +358,7 @@ def test_without_data_it_is_never_ok(traced):
     for pair in ((a, a), (a, b), (b, a)):
         found = compare(*pair)
         assert not found.ok
-        assert any("record the run again with data" in why for why in found.unknown)
+        assert any("run again without --no-data" in why for why in found.unknown)
         assert "not all could be compared" in found.verdict
     assert compare(b, b).ok
 

@@ -314,6 +314,16 @@ def test_a_missing_file_a_directory_and_a_pipe_are_refused(tmp_path):
             Trace.open(path)
 
 
+def test_of_a_run_that_was_killed_the_file_that_it_left_is_named(tmp_path):
+    """It said to record one, beside a file with all that the run had recorded."""
+    path = tmp_path / "t.msgpack"
+    left = tmp_path / "t.msgpack.partial"
+    left.write_bytes(b"")
+    with pytest.raises(TraceFormatError, match="was killed, or still goes on") as said:
+        Trace.open(path)
+    assert str(said.value).endswith(f": what it has recorded is {left}")
+
+
 def test_without_a_machine_strings_stand_in_for_nodes(plain):
     trace = touch(Trace.open(plain))
     component = int(trace.op_columns.component[0])

@@ -429,6 +429,11 @@ class OutputIndex:
         """Why a bench would have stated no expected outputs."""
         if any(damage.tag == "expect" for damage in self._trace.damaged):
             return "what the bench expects is damaged in the file; check says more"
+        if self._trace.header.get("data") is False:
+            return (
+                "the run was recorded with --no-data, so what the bench expects is "
+                "not in its trace"
+            )
         end = self._trace.end
         if end is None:  # the file was cut off
             return "the recording ends before expected outputs are stated"

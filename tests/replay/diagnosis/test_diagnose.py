@@ -289,7 +289,7 @@ def test_what_cannot_be_checked_is_said(diagnosed):
         "Phase 1 was not compared with Phase 2",
         "the outputs were not checked",
     ]
-    assert all("record the run again with data" in title for title in titles)
+    assert all("record the run again without --no-data" in title for title in titles)
 
 
 @pytest.mark.slow
