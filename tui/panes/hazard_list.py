@@ -28,6 +28,9 @@ def hazard_lines(
         head = f" hazards: {len(found.rows):,}"
     if found.note:
         head += f"; {found.note}"
+    if not found.rows:
+        parts = wrap(head.strip(), max(width - 1, 8))
+        return [[(f" {part}", "dim")] for part in parts]
     lines.append([(head, "dim")])
     visible = list_.visible
     hazards = found.rows[visible.start : visible.stop]

@@ -498,7 +498,7 @@ class MemoryPane(BasePane[MemoryState]):
         columns = min(longest, max(frame.width - _PLACE_COLUMNS, _SHORTEST_NAME))
         head = (
             f"  {'allocation':<{columns}} space {'addr':>14} type  "
-            f"{'shape':<11} written; * this op's"
+            f"{'shape':<11} written; * this op"
         )
         lines: list[Line] = [[(head, "dim")]]
         visible = state.rows.visible

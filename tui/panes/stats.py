@@ -606,6 +606,8 @@ def _finding_rows(found: Diagnosis, width: int, glyphs: Glyphs) -> list[_Row]:
     for number, finding in enumerate(found, 1):
         title, place = _titled(finding)
         head = f"{number:>2} {finding.kind:<9} "
+        if place in clip(title, width - len(head), glyphs):
+            place = ""  # it would take the room of what is found there
         room = max(width - len(head) - len(place) - 1, _SHORTEST_NAME)
         what = clip(title, room, glyphs)
         style = "alarm" if finding.kind == "wrong" else ""
@@ -615,15 +617,13 @@ def _finding_rows(found: Diagnosis, width: int, glyphs: Glyphs) -> list[_Row]:
 
 
 def _titled(finding: Finding) -> tuple[str, str]:
-    """What a finding is, and its kernel line, both without folders. The line is empty
-    where the first already names it: it would take the room of what is found there.
-    """
+    """What a finding is, and its kernel line, both without folders."""
     title = finding.title
     for line in finding.lines:
         title = title.replace(line, _without_folder(line))
-    place = _without_folder(finding.lines[0]) if finding.lines else ""
-    if place in title:
-        place = ""
+    place = ""
+    if finding.lines:
+        place = _without_folder(finding.lines[0])
     return title, place
 
 

@@ -215,7 +215,8 @@ def _divergence(index: Index, progress: Progress) -> list[Finding]:
     if diff is None:
         return []
     row = index.ops.row(diff.op)
-    title = f"op {diff.op:,} {diff.name} {title or diff.note}"
+    what = f"op {diff.op:,} {diff.name}"
+    title = f"{what} {title}" if title else f"{what}: {diff.note}"
     check = command(index.trace, "divergence")
     return [Finding("wrong", title, (diff.op,), _known(row.site), (), check)]
 

@@ -5,6 +5,7 @@ that an op makes of operands that have none.
 from __future__ import annotations
 
 import random
+import re
 
 import numpy as np
 import pytest
@@ -71,6 +72,15 @@ def session_of(tmp_path):
         return ReplaySession(Trace.open(path))
 
     return session_of
+
+
+@pytest.mark.slow
+def test_the_finding_says_of_which_op_none_is_wrong_by_itself(session_of):
+    """It read "op 257 add no op is wrong by itself"."""
+    session = session_of(ADDS)
+    titles = [one.title for one in session.run_line("diagnose")]
+    (title,) = [one for one in titles if "by itself" in one]
+    assert re.match(r"op [\d,]+ add: no op is wrong by itself; of those ", title)
 
 
 REUSED = """

@@ -88,6 +88,16 @@ def test_a_line_that_the_finding_does_not_name_stands_beside_it() -> None:
     assert bench.lines[1].endswith(" where.py:7")
 
 
+def test_a_line_that_is_cut_off_the_finding_stands_beside_it() -> None:
+    """Of a kernel that raised, neither the line nor the error was in view."""
+    line = "kernels/raises.py:11"
+    error = "KernelError: sip0.cube0.pe2.pe_cpu: kernel mm"
+    title = f"the run ended with {error} at {line}"
+    assert diagnosed(odd(line, title)).lines[1].endswith("… raises.py:11")
+    whole = diagnosed(odd(line, title), width=120).lines[1]
+    assert whole.count("raises.py:11") == 1
+
+
 def test_the_finding_that_enter_and_p_are_about_is_marked_before_a_key() -> None:
     bench = diagnosed(odd("a.py:1", "first"), odd("a.py:2", "second"))
     assert [line[0] for line in bench.lines[1:3]] == [">", " "]

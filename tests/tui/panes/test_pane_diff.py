@@ -540,6 +540,25 @@ def entered_and_followed(bench: PaneBench, times: int) -> list[int]:
     return seen
 
 
+def test_why_hazards_were_not_looked_for_is_told_in_full(tmp_path: Path) -> None:
+    """Of a run without data it was cut behind the first op that has none."""
+    path = tmp_path / "no_data.msgpack"
+    params = {"m": 64, "k": 64, "n": 64, "pes": 2}
+    run_bench("matmul", params=params, trace=path, data=False, verify=False)
+    bench = PaneBench(DiffPane, path, 8, 60, 20)
+    while VIEWS[bench.pane.view(bench.state)] != "hazards":
+        bench.send(ChangeView(1))
+    assert all(len(line) <= 60 for line in bench.lines)
+    assert bench.lines[0].startswith(" no hazards; ")
+    note = bench.answers.asked[HAZARDS.ask()].note
+    told = " ".join(line.strip() for line in bench.lines)
+    assert told == f"no hazards; {note}"
+    bench.send(ChangeView(1))
+    told = " ".join(line.strip() for line in bench.lines)
+    assert "the run was recorded with --no-data, so what the bench expects" in told
+    assert "record the run again without --no-data" in told
+
+
 def test_enter_on_a_hazard_goes_to_its_first_op_then_to_the_other() -> None:
     bench = diff("fault_missing_wait", 3, view="hazards")
     assert entered_and_followed(bench, 3) == [2, 1, 2]

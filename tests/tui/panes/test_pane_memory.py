@@ -240,9 +240,16 @@ def test_what_the_op_touches_and_what_is_picked_are_marked_differently() -> None
     marks = [line[0] for line in bench.lines[1:5]]
     touched = [entry.touched for entry in bench.index.memory.at(AT_PE0).entries[:4]]
     assert marks == ["*" if one else " " for one in touched]
-    assert "* this op's" in bench.lines[0]
+    assert bench.lines[0].endswith("written; * this op")
     bench.send(Scroll(1))
     assert [line[0] for line in bench.lines[1:3]] == ["*", ">"]
+
+
+def test_the_heading_of_long_names_is_whole_on_the_smallest_screen() -> None:
+    bench = PaneBench(MemoryPane, "fault_missing_wait", 1, 80, 20)
+    assert "sip0.cube0" in bench.lines[2]
+    assert bench.lines[0].endswith("written; * this op")
+    assert len(bench.lines[0]) <= 80
 
 
 def test_a_click_on_an_allocation_keeps_its_tensor() -> None:
