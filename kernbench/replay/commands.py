@@ -289,12 +289,20 @@ TILE = move(
     stayed=_BACK_OR_ON,
     asked=_AT_A_TILE,
 )
-FIRST = move("first", NoArguments, "to the first stage of this tile", moves.to_first)
+FIRST = move(
+    "first",
+    NoArguments,
+    "to the first stage of this tile",
+    moves.to_first,
+    stayed="this is a tile's first stage, or no stage of one",
+    asked=Asked(op=60),
+)
 LAST = move(
     "last",
     NoArguments,
     "to the tile's last stage, or the op's end",
     moves.to_last,
+    stayed="no later stage of a tile, and nothing began here by the end of this op",
     asked=_AT_A_TILE,
 )
 CAUSE = move(
@@ -778,7 +786,13 @@ HELP = instant(
 )
 
 WIDEN = Command(
-    "widen", "move", "widen the focus", moves.Steps, move=moves.widen, listed=False
+    "widen",
+    "move",
+    "widen the focus",
+    moves.Steps,
+    move=moves.widen,
+    stayed="the focus is the whole machine, or as narrow as it can be",
+    listed=False,
 )
 
 COMMANDS: tuple[Command, ...] = (

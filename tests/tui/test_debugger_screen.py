@@ -96,6 +96,21 @@ async def test_n_at_the_last_op_of_the_focus_says_so(
         assert "no further op that way in the focus" in as_text_of(pilot.app)
 
 
+@pytest.mark.parametrize(
+    ("op", "key", "told"),
+    [
+        (151, "f", "no later stage of a tile, and nothing began here"),
+        (0, "F", "this is a tile's first stage, or no stage of one"),
+        (0, "d", "the focus is the whole machine, or as narrow as it can be"),
+    ],
+)
+async def test_a_key_that_leads_nowhere_says_so(op, key, told, session, drive) -> None:
+    """These did nothing, and said nothing."""
+    session.goto(op)
+    async with drive(80, 24, key) as pilot:
+        assert said(pilot).startswith(told)
+
+
 async def test_what_could_not_be_done_is_said_until_the_next_key(
     session, drive
 ) -> None:

@@ -442,7 +442,8 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             self.asked = None
         self.desk.move(after)
         self.say("")
-        stayed = after.cursor == before.cursor
+        is_same_op = after.cursor == before.cursor
+        stayed = is_same_op and after.level == before.level
         report = call.command.report
         if report is None:
             self.last_move = call
