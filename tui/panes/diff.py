@@ -183,6 +183,9 @@ class DiffPane(BasePane[DiffState]):
             is_idle = divergence is not None and divergence.op < 0
         elif self._lists(state):
             is_idle = self._list_length(state, frame, answers) == 0
+            if mode == OUTPUT_LIST and state.output:
+                picked = self._picked_output(state, frame, answers)
+                return "let go" if picked == state.output else "show"
         else:
             subject = self._subject(state, frame, answers)
             is_known = _comparison(subject, answers) is not None
@@ -373,10 +376,8 @@ class DiffPane(BasePane[DiffState]):
         mode = self._mode(state)
         at = state.rows.at or 0
         if mode == OUTPUT_LIST:
-            query = self._outputs_query(state, frame)
-            outputs: Outputs | None = answers.known(query)
-            if outputs is not None and at < len(outputs.rows):
-                output = outputs.rows[at].row.tensor
+            output = self._picked_output(state, frame, answers)
+            if output is not None:
                 if output == state.output:
                     output = ""
                 state = replace(state, output=output, view=0)
@@ -392,6 +393,16 @@ class DiffPane(BasePane[DiffState]):
         else:
             effects = self._blamed(state, frame, answers)
         return Change(self._settled(state, frame, answers), effects)
+
+    def _picked_output(
+        self, state: DiffState, frame: Frame, answers: Answers
+    ) -> str | None:
+        """The output on the picked row of the list, once that is known."""
+        outputs: Outputs | None = answers.known(self._outputs_query(state, frame))
+        at = state.rows.at or 0
+        if outputs is None or at >= len(outputs.rows):
+            return None
+        return outputs.rows[at].row.tensor
 
     def _blamed(
         self, state: DiffState, frame: Frame, answers: Answers
@@ -604,8 +615,13 @@ class DiffPane(BasePane[DiffState]):
             lines += [[(f" {part}", "mark")] for part in parts]
         lines.append([(outputs_head(outputs), "dim")])
         for i, out in enumerate(outputs.rows[first : first + room], first):
-            is_shown = out.row.tensor == shown
-            lines.append(output_line(out, is_shown, i == picked, frame.glyphs))
+            mark = " "
+            if out.row.tensor == shown:
+                # in the list itself only the picked row has the mark of picking
+                mark = ">" if picked is None else "*"
+            if i == picked:
+                mark = ">"
+            lines.append(output_line(out, mark, i == picked, frame.glyphs))
         return lines
 
     def _draw_grid(

@@ -106,8 +106,10 @@ def outputs_head(outputs: Outputs) -> str:
     return f"{names} {counts} {'max abs':>9} {'max ulp':>{_ULPS}}"
 
 
-def output_line(out: OutputRow, is_shown: bool, picked: bool, glyphs: Glyphs) -> Line:
-    """One output: whether it is as expected, or at which op it is due."""
+def output_line(out: OutputRow, mark: str, picked: bool, glyphs: Glyphs) -> Line:
+    """One output behind its mark: whether it is as expected, or at which op it is
+    due.
+    """
     row = out.row
     state, state_style = _verdict_of(row.ok)
     bad = f"{row.mismatches:,}"
@@ -121,7 +123,6 @@ def output_line(out: OutputRow, is_shown: bool, picked: bool, glyphs: Glyphs) ->
         bad = _so_far(row.mismatches)
         worst = _NOT_JUDGED
         ulps = _NOT_JUDGED
-    mark = ">" if is_shown else " "
     name = f"{mark}{clip(row.tensor, 16, glyphs)} "
     counts = f" {bad:>{_COUNT}} {row.elements:>{_COUNT},} {worst:>9} {ulps:>{_ULPS}}"
     return [

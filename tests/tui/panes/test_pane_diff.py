@@ -317,7 +317,7 @@ def test_errors_that_are_not_finite_are_never_hidden_behind_small_ones() -> None
     bench.goto(5)
     for _ in range(VIEWS.index("outputs")):
         bench.send(ChangeView(1))
-    (row,) = [line for line in bench.lines if line.startswith(" y ")]
+    (row,) = [line for line in bench.lines if line.startswith(">y ")]
     assert row.split()[-2:] == ["inf", "inf"]
 
 
@@ -395,7 +395,7 @@ def test_the_outputs_view_shows_all_that_is_expected() -> None:
     bench = diff("mlp_tp", 0, view="outputs")
     bench.goto(len(bench.index.ops) - 1)
     for out in bench.index.outputs.at(bench.frame.cursor).rows:
-        assert f" {out.row.tensor} " in bench.text
+        assert f"{out.row.tensor} " in bench.text
 
 
 def test_many_ulps_keep_to_their_column() -> None:
@@ -421,6 +421,23 @@ def test_an_output_that_is_picked_is_compared_with_its_reference() -> None:
     bench.send(ChangeView(1))
     bench.send(Enter())
     assert "output y" not in bench.text
+
+
+def test_the_picked_output_and_the_one_that_is_shown_are_told_apart() -> None:
+    """Both had one mark, and Enter was said to show what it lets go of."""
+    bench = diff("mlp_tp", 0)
+    bench.send(ShowOutput("rank1.y"))
+    for _ in range(VIEWS.index("outputs")):
+        bench.send(ChangeView(1))
+    first, second = [line for line in bench.lines if ".y" in line]
+    assert first.startswith(">rank0.y")
+    assert second.startswith("*rank1.y")
+    assert bench.enter_word == "show"
+    bench.send(Scroll(1))
+    first, second = [line for line in bench.lines if ".y" in line]
+    assert first.startswith(" rank0.y")
+    assert second.startswith(">rank1.y")
+    assert bench.enter_word == "let go"
 
 
 def test_another_pane_may_ask_for_an_output() -> None:
@@ -484,7 +501,7 @@ def test_the_last_of_many_outputs_comes_into_view() -> None:
     with_many_outputs(bench)
     bench.send(Scroll(10**9))
     assert len(bench.lines) == SMALL.height
-    assert bench.lines[-1].startswith(" y39 ")
+    assert bench.lines[-1].startswith(">y39 ")
 
 
 def test_of_a_cut_file_it_is_the_recording_that_stopped(tmp_path: Path) -> None:
