@@ -96,6 +96,7 @@ async def test_what_is_claimed_last_is_proved_by_a_key(drive, play, session) -> 
     async with drive(100, 40) as pilot:
         await pilot.press("P")
         assert said(pilot).startswith("error: nothing is claimed here that")
+        assert "rows of diagnosis and what if in 8 Stats are" in said(pilot)
         await ask(pilot, "bound")
         assert "P proves it" in await page_of(pilot)
         await pilot.press("P")

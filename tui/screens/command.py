@@ -821,8 +821,9 @@ class CommandScreen(Screen[None], inherit_bindings=False):
         """Run again as a claim says; KernbenchError where one is being proved."""
         if claim is None:
             raise UsageError(
-                "nothing is claimed here that a re-run can prove: 8 Stats may; :whatif "
-                "FIELD=VALUE says what a change does, :bound how long an op can wait"
+                "nothing is claimed here that a re-run can prove: rows of diagnosis "
+                "and what if in 8 Stats are; :whatif FIELD=VALUE says what a change "
+                "does, :bound how long an op can wait"
             )
         self.desk.claim = claim
         self.prover.prove(claim)
