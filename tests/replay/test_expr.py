@@ -303,3 +303,19 @@ def test_what_is_no_count_is_refused(text):
 @given(st.floats(0, 1e15))
 def test_a_time_keeps_every_digit(value):
     assert parse_time(f"{value!r}ns") == value
+
+
+@pytest.mark.parametrize(("unit", "ns"), [("us", 10**3), ("ms", 10**6), ("s", 10**9)])
+def test_a_time_in_a_larger_unit_is_the_same_number_of_ns(unit, ns):
+    digits = len(str(ns)) - 1
+    for wanted in (1001, 1005, 4_035, 16_343, 1_000_001):
+        whole, rest = divmod(wanted, ns)
+        assert parse_time(f"{whole}.{rest:0{digits}}{unit}") == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [("1e3", 1e3), (".5us", 500), ("5.e-1us", 500), ("1.005e3us", 1005e3)],
+)
+def test_a_time_may_have_an_exponent(text, ns):
+    assert parse_time(text) == ns
