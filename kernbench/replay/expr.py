@@ -119,6 +119,18 @@ def _number(
     return make
 
 
+def _ordinal(read: Callable[[_Data], Any]) -> _Make:
+    """Compares a column of numbers that count from 0; what is below 0 is none."""
+    number = _number(read)
+
+    def make(sign: str, text: str) -> _Test:
+        """A comparison with one number, which fits no row that has none."""
+        fits = number(sign, text)
+        return lambda data: fits(data) & (read(data) >= 0)
+
+    return make
+
+
 _Read: TypeAlias = Callable[[_Data], tuple[Sequence[str], Any]]
 """Gives strings, and for every row the number of one."""
 
@@ -265,16 +277,17 @@ _SPREADS: dict[str, Callable[[_Data, Any], Any]] = {
     "node": lambda data, mask: mask[data.ops.component],
 }
 """From a mask of some rows to one of ops by row: of an op without a call, or without an
-access, all comparisons but != are false."""
+access, all comparisons but != are false. So they are of one on no PE, or of no
+launch."""
 
 _FIELDS: dict[str, tuple[str, _Make]] = {
     "op": ("op", _number(lambda data: np.arange(len(data.trace.order)))),
     "name": ("row", _text(_names)),
     "kind": ("row", _text(_kinds, list(KIND_RANK))),
     "comp": ("node", _text(_components)),
-    "pe": ("node", _number(lambda data: data.trace.nodes.pe)),
-    "cube": ("node", _number(lambda data: data.trace.nodes.cube)),
-    "sip": ("node", _number(lambda data: data.trace.nodes.sip)),
+    "pe": ("node", _ordinal(lambda data: data.trace.nodes.pe)),
+    "cube": ("node", _ordinal(lambda data: data.trace.nodes.cube)),
+    "sip": ("node", _ordinal(lambda data: data.trace.nodes.sip)),
     "stage": ("row", _text(_stages)),
     "t": ("row", _number(lambda data: data.ops.t_start, parse_time)),
     "dur": ("row", _number(lambda data: data.ops.t_end - data.ops.t_start, parse_time)),
@@ -283,7 +296,7 @@ _FIELDS: dict[str, tuple[str, _Make]] = {
     "space": ("access", _text(_spaces)),
     "shape": ("row", _shape),
     "line": ("call", _line),
-    "launch": ("call", _number(lambda data: data.trace.commands.launch)),
+    "launch": ("call", _ordinal(lambda data: data.trace.commands.launch)),
     "cmd": ("row", _number(lambda data: data.ops.cmd)),
 }
 """Of each field what its column has a row of (``_SPREADS``); what makes its test."""

@@ -47,12 +47,16 @@ def _numbers(case):
         "dur": lambda op: op.t_end - op.t_start,
         "bytes": lambda op: op.nbytes,
         "cmd": lambda op: op.cmd,
-        "launch": lambda op: (_calls(case, op) or {}).get("launch"),
+        "launch": lambda op: _none_below_0((_calls(case, op) or {}).get("launch")),
         "line": lambda op: (_calls(case, op) or {}).get("line"),
-        "pe": lambda op: nodes[op.node]["pe"],
-        "cube": lambda op: nodes[op.node]["cube"],
-        "sip": lambda op: nodes[op.node]["sip"],
+        "pe": lambda op: _none_below_0(nodes[op.node]["pe"]),
+        "cube": lambda op: _none_below_0(nodes[op.node]["cube"]),
+        "sip": lambda op: _none_below_0(nodes[op.node]["sip"]),
     }
+
+
+def _none_below_0(number):
+    return None if number is None or number < 0 else number
 
 
 def _texts(case):

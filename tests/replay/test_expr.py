@@ -47,8 +47,14 @@ def shapes(record) -> list[tuple[int, ...]]:
     return found
 
 
-def node(record, level: str) -> int:
-    return int(getattr(TRACE.nodes, level)[TRACE.node_index[record.component_id]])
+def node(record, level: str) -> int | None:
+    number = int(getattr(TRACE.nodes, level)[TRACE.node_index[record.component_id]])
+    return number if number >= 0 else None
+
+
+def launch_of(op: int) -> int | None:
+    launch = SESSION.details(op).launch
+    return launch if launch >= 0 else None
 
 
 NUMBERS = {
@@ -60,7 +66,7 @@ NUMBERS = {
     "cube": lambda op, r: node(r, "cube"),
     "sip": lambda op, r: node(r, "sip"),
     "line": lambda op, r: SESSION.source(op).line,
-    "launch": lambda op, r: SESSION.details(op).launch,
+    "launch": lambda op, r: launch_of(op),
     "cmd": lambda op, r: SESSION.details(op).cmd,
 }
 TEXTS = {
@@ -72,7 +78,7 @@ TEXTS = {
     "shape": lambda op, r: ["x".join(map(str, s)) for s in shapes(r)],
 }
 VALUES = {
-    name: sorted({read(op, r) for op, r in enumerate(RECORDS)})
+    name: sorted({read(op, r) for op, r in enumerate(RECORDS)} - {None})
     for name, read in NUMBERS.items()
 }
 WORDS = {
@@ -110,7 +116,14 @@ def number_comparison(draw, name):
     if name in ("t", "dur"):
         text = f"{value!r}ns"
     read = NUMBERS[name]
-    return f"{name}{sign}{text}", lambda *row: SIGNS[sign](read(*row), value)
+
+    def plain(op, record):
+        number = read(op, record)
+        if number is None:
+            return sign == "!="
+        return SIGNS[sign](number, value)
+
+    return f"{name}{sign}{text}", plain
 
 
 @st.composite
@@ -194,6 +207,17 @@ def test_a_range_that_ends_where_an_access_begins_does_not_touch_it():
     op, first = next((op, a[0]) for op, a in touched if len(a) == 1 and a[0].addr >= 64)
     assert op not in hits(f"addr = {first.addr - 64}:64 and op = {op}")
     assert hits(f"addr = {first.addr - 64}:65 and op = {op}") == [op]
+
+
+def test_what_is_on_no_pe_and_of_no_launch_fits_only_what_it_is_not():
+    of_host = those(lambda op, r: r.op_name.startswith("host_"))
+    kernels = those(lambda op, r: not r.op_name.startswith("host_"))
+    assert of_host
+    for text in ("pe < 8", "pe >= -1", "cube <= 0", "launch < 1"):
+        assert hits(text) == kernels
+    assert hits("pe = -1") == []
+    assert hits("not pe >= 0") == of_host
+    assert set(of_host) <= {*hits("pe != 3")}
 
 
 def test_a_shape_may_leave_an_extent_open():
