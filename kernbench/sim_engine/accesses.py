@@ -28,7 +28,8 @@ from kernbench.sim_engine.access_columns import (
     Forms,
 )
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
-from kernbench.sim_engine.op_kinds import KINDS
+from kernbench.sim_engine.op_forms import GATHER, Applied
+from kernbench.sim_engine.op_kinds import KINDS, math_op
 from kernbench.sim_engine.op_log import PLACES, OpRecord, Params, rows_key
 from kernbench.sim_engine.op_params import is_whole
 
@@ -308,6 +309,28 @@ def read_elements(record: OpRecord, wanted: Ints) -> list[Ints]:
     kind.check(record.params, reads, write, NUMPY_OPS)
     found = kind.elements(record.params, operands, output, wanted)
     return [distinct(elements) for elements in found]
+
+
+def takes_by_index(record: OpRecord) -> bool:
+    """Whether values of an op's second operand say which elements of its first it
+    takes: a gather, as ``read_elements`` could be called for.
+    """
+    if record.op_kind != "math":
+        return False
+    spec = NUMPY_OPS.get(math_op(record.params))
+    return spec is not None and spec.form is GATHER
+
+
+def taken_elements(record: OpRecord, wanted: Ints, index: Array) -> Ints:
+    """The elements of its first operand that an op which ``takes_by_index`` takes.
+
+    ``index`` has the values of the second one at the ``wanted`` elements. As of
+    ``read_elements`` they are ascending, each once.
+    """
+    operands = [r.shape for r in regions(record).reads]
+    name = math_op(record.params)
+    op = Applied(NUMPY_OPS[name].function, record.params, operands, ())
+    return distinct(GATHER.taken(op, wanted, index.astype(np.int64)))
 
 
 # -- what all records of a trace touch -------------------------------------------------

@@ -210,6 +210,14 @@ class Gather(Form):
         lines = _line_of(wanted, index[axis], inner)
         return [line_elements(lines, x[axis], inner), wanted]
 
+    def taken(self, op: Applied, wanted: Ints, index: Ints) -> Ints:
+        """The element of x that each wanted one is, by what the index holds there."""
+        x, of_index = op.operands
+        axis = _last(op.params.get("axis")) % max(len(x), 1)
+        inner = prod(x[axis + 1 :])
+        outer, offset = divmod(_line_of(wanted, of_index[axis], inner), inner)
+        return np.asarray((outer * x[axis] + index) * inner + offset)
+
 
 def _last(axis: Axis) -> int:
     """An axis; None means the last."""

@@ -8,7 +8,12 @@ from op_cases import OP_CASES
 from phase2_logs import load, math_op, recorded, region
 
 from kernbench.common.pe_commands import CompositeCmd, Epilogue, GemmCmd
-from kernbench.sim_engine.accesses import read_elements, regions
+from kernbench.sim_engine.accesses import (
+    read_elements,
+    regions,
+    taken_elements,
+    takes_by_index,
+)
 from kernbench.sim_engine.data_executor import execute
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
@@ -165,6 +170,15 @@ def test_a_gathered_element_is_made_of_its_line_and_its_index(
         other = outcome(record, [moved, everywhere])
         assert (other != outcome(record, [data, everywhere])).all()
     assert of_x.sum() == shape[axis] * at.size
+    # by what the index holds there it is one element: the one whose change changes it
+    assert takes_by_index(record)
+    for element in range(at.size):
+        wanted = np.array([element])
+        (taken,) = taken_elements(record, wanted, at.reshape(-1)[wanted]).tolist()
+        moved = data.copy()
+        moved.flat[taken] += 1
+        changed = outcome(record, [moved, at]) != before
+        assert changed[element]
 
 
 @settings(max_examples=40, deadline=None)

@@ -43,7 +43,12 @@ from kernbench.replay.data.history import Contents, History
 from kernbench.replay.data.places import MOST_ADDRESSES, Place, PlaceIndex, addresses
 from kernbench.replay.data.touches import RowsOf
 from kernbench.replay.text import number_text, unwritten_text, wrapped
-from kernbench.sim_engine.accesses import read_elements, regions
+from kernbench.sim_engine.accesses import (
+    read_elements,
+    regions,
+    taken_elements,
+    takes_by_index,
+)
 from kernbench.sim_engine.memory_store import MemoryStore
 from kernbench.sim_engine.numpy_ops import FULL, NUMPY_OPS
 from kernbench.sim_engine.op_check import (
@@ -334,6 +339,8 @@ class BlameIndex:
             walk.progress,
             walk.done,
         )
+        if takes_by_index(record):
+            needed = self._taken(walk, op, needed)
         parts = list[Part]()
         odd = list[str]()
         distance = walk.depths[op]
@@ -352,6 +359,42 @@ class BlameIndex:
         is_whole = is_followed or not reads
         numbers = _numbers_of(record)
         return Link(row, distance, wrote, tuple(parts), is_whole, notes, numbers)
+
+    def _taken(self, walk: _Walk, op: int, needed: list[Ints]) -> list[Ints]:
+        """``needed`` of an op that takes elements by an index, without those of the
+        same lines that the index leaves out.
+
+        As it is where nobody knows what the index held.
+        """
+        record = self._trace.ops[op]
+        wanted = needed[1]
+        index = self._index(walk, op, wanted) if walk.with_values else None
+        if index is None:
+            return needed
+        taken = beside_if_many(
+            self._cost(wanted),
+            lambda: taken_elements(record, wanted, index),
+            walk.progress,
+            walk.done,
+        )
+        return [taken, *needed[1:]]
+
+    def _index(self, walk: _Walk, op: int, wanted: Ints) -> Array | None:
+        """Some elements of the index by which an op takes; None if they are unknown."""
+        record = self._trace.ops[op]
+        region = regions(record).reads[1]
+        given = list(snapshots_of(record))[1:2]
+        if given and given[0] is not None:
+            return np.asarray(np.ascontiguousarray(given[0]).reshape(-1)[wanted])
+        if region.strided is not None:
+            return None
+        steps = self._history.executed(op - 1)
+        contents = self._history.read(
+            steps, region.space, region.addr, region.nbytes, walk.progress
+        )
+        if not contents.written.all():
+            return None
+        return np.asarray(contents.values.view(np_dtype(region.dtype))[wanted])
 
     def _given(
         self,

@@ -325,6 +325,54 @@ def test_an_op_that_makes_nan_of_infinities_is_a_suspect(log):
     assert answer.links[0].notes == ("2 NaN of operands that have none",)
 
 
+GATHERS = """
+from kernbench.benches import bench
+from kernbench.runtime_api import DPPolicy
+
+
+def kernel(x, y, picked, tl):
+    tl.store(y[:2], tl.load(x[:2]))
+    tl.store(y[2:], tl.exp(tl.load(x[2:])))
+    backwards = 3 - tl.arange(4)
+    tl.store(picked, tl.gather(tl.load(y), backwards))
+
+
+@bench(name="gathers", description="elements in another order, of which one overflows")
+def run(torch):
+    one = DPPolicy(num_cubes=1, num_pes=1)
+    x = torch.tensor([1, 2, 3, 90], "f16", one, name="x")
+    y = torch.zeros((4,), "f16", one, name="y")
+    picked = torch.zeros((4,), "f16", one, name="picked")
+    torch.launch("kernel", kernel, x, y, picked)
+    torch.expect(picked, [0, 0, 0, 0])
+"""
+
+
+@pytest.fixture
+def gathers(tmp_path):
+    (tmp_path / "gathers.py").write_text(GATHERS)
+    run_bench(str(tmp_path / "gathers.py"), trace=tmp_path / "t")
+    return ReplaySession(Trace.open(tmp_path / "t"))
+
+
+def test_what_an_index_leaves_out_of_a_gather_is_no_suspect(gathers):
+    bad = gathers.blame("picked[0]")
+    assert gathers.row(bad.suspect).name == "exp"
+    good = gathers.blame("picked[3]")
+    assert good.part.value == "1"
+    assert good.suspect is None
+    assert "exp" not in names(good.links)
+
+
+def test_a_gathered_element_is_blamed_on_the_input_that_changes_it_alone(gathers):
+    x = [shard for shard in gathers.trace.allocs if shard.tensor == "x"]
+    for i in range(3):
+        assert changed_by(gathers, x, (i,)) == {(3 - i,)}
+        for element in range(4):
+            is_of_it = is_blamed(gathers, "picked", (element,), "x", (i,))
+            assert is_of_it == (element == 3 - i)
+
+
 # -- what a part holds --
 
 
