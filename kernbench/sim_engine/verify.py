@@ -185,9 +185,24 @@ def _distance(actual: Array, expected: Array, a: Floats, r: Floats) -> Floats:
     return np.abs(a - r)
 
 
+def _as_actual(actual: Array, expected: Array) -> Array:
+    """The expected numbers, rounded if they are floats and the actual ones are not.
+
+    What the dtype of the actual ones has not, as 300 of an i8, is not wrapped.
+    """
+    if expected.dtype.kind in "iub":
+        return expected
+    if actual.dtype.kind in "iu":
+        return np.asarray(np.trunc(as_f64(expected, copy=False)))
+    if actual.dtype.kind == "b":
+        return np.asarray(expected != 0)
+    return expected
+
+
 @np.errstate(all="ignore")
 def mismatches(actual: Array, expected: Array, tolerance: Tolerance) -> Bools:
     """Which elements are bad, as ``compare`` says."""
+    expected = _as_actual(actual, expected)
     a = as_f64(actual, copy=False)
     r = as_f64(expected, copy=False)
     both_finite: Bools = np.isfinite(a) & np.isfinite(r)
@@ -228,7 +243,8 @@ def compare(
     """How ``actual`` differs from ``expected``, by value in f64.
 
     Both have the same shape, and any dtypes. An element is good if |a - r| <= atol +
-    rtol * |r|, or if both are NaN or the same infinity. ``first_bad`` is relative to
+    rtol * |r|, or if both are NaN or the same infinity. Integers are compared with the
+    whole part of a float, and truths with whether it is 0. ``first_bad`` is relative to
     ``origin``. Raises VerificationError if the shapes differ.
     """
     if actual.shape != expected.shape:
@@ -241,7 +257,7 @@ def compare(
     shape = actual.shape
     row = VerifyRow(name, tensor or name, dtype, actual.size, tolerance)
     actual = actual.reshape(-1)
-    expected = expected.reshape(-1)
+    expected = _as_actual(actual, expected.reshape(-1))
     a = as_f64(actual, copy=False)
     r = as_f64(expected, copy=False)
     if _are_equal(actual, expected, a, r):

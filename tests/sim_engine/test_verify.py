@@ -15,6 +15,7 @@ from kernbench.sim_engine.verify import (
     compare,
     fits,
     judge,
+    mismatches,
     ulp_distance,
 )
 
@@ -82,6 +83,18 @@ def test_an_f16_is_compared_with_its_f64_oracle_by_value():
     assert row.ok
     assert row.max_ulp == 0, "the oracle rounds to the very value"
     assert row.max_abs == pytest.approx(0.2)
+
+
+def test_an_integer_is_compared_with_the_whole_part_of_its_f64_oracle():
+    oracle = np.array([-1.75, -0.75, 0.5, 2.999, 300.0, -129.0])
+    with np.errstate(invalid="ignore"):
+        stored = oracle.astype(np.int8)
+    row = compare(stored, oracle, EXACT)
+    # an i8 has neither 300 nor -129
+    assert (row.mismatches, row.first_bad) == (2, (4,))
+    assert mismatches(stored, oracle, EXACT).tolist() == [False] * 4 + [True] * 2
+    assert compare(stored[:4], oracle[:4], EXACT).ok
+    assert compare(oracle[:4] != 0, oracle[:4], EXACT).ok
 
 
 def test_other_shapes_cannot_be_compared():

@@ -12,6 +12,7 @@ from kernbench.common.pe_commands import MathCmd
 from kernbench.errors import MemoryStoreError
 from kernbench.replay import ReplaySession
 from kernbench.replay.text import as_text
+from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
 from kernbench.trace.frames import Damage
 
@@ -203,6 +204,52 @@ def test_an_output_is_beside_what_the_bench_expects_of_it(session):
     np.testing.assert_array_equal(diff.actual, session.tensor("c", last).values)
     assert diff.row.ok
     assert diff.note == ""
+
+
+INTEGERS = """
+import numpy as np
+from kernbench.benches import bench
+from kernbench.runtime_api import DPPolicy
+
+
+def kernel(x, y, big, copy, tl):
+    tl.store(y, tl.cast(tl.load(x), "i8"))
+    tl.store(copy, tl.load(big))
+
+
+@bench(name="integers", description="floats become integers; and integers of 60 bits")
+def run(torch):
+    one = DPPolicy(num_cubes=1, num_pes=1)
+    x = torch.tensor([-1.75, -0.25, 2.5, 200.0], "f32", one, name="x")
+    y = torch.zeros((4,), "i8", one, name="y")
+    data = np.array([2**60, 2**60 + 3, 5])
+    big = torch.tensor(data, "i64", one, name="big")
+    copy = torch.zeros((3,), "i64", one, name="copy")
+    torch.launch("kernel", kernel, x, y, big, copy)
+    torch.expect(copy, data + [0, 1, 0])
+"""
+
+
+@pytest.fixture
+def integers(tmp_path):
+    (tmp_path / "integers.py").write_text(INTEGERS)
+    run_bench(str(tmp_path / "integers.py"), trace=tmp_path / "t")
+    return ReplaySession(Trace.open(tmp_path / "t"))
+
+
+def test_a_cast_to_integers_differs_only_where_there_is_no_such_integer(integers):
+    (cast,) = positions(integers, "cast")
+    diff = integers.diff(cast)
+    assert (diff.row.mismatches, diff.row.first_bad) == (1, (3,))
+    np.testing.assert_array_equal(diff.expected, [-1.75, -0.25, 2.5, 200.0])
+    np.testing.assert_array_equal(diff.actual, [-1, 0, 2, -56])
+
+
+def test_integers_are_beside_what_is_expected_though_f64_could_not_tell(integers):
+    diff = integers.output("copy", len(integers) - 1)
+    assert diff.expected.tolist() == [2**60, 2**60 + 4, 5]
+    assert diff.actual.tolist() == [2**60, 2**60 + 3, 5]
+    assert (diff.row.mismatches, diff.row.first_bad) == (1, (1,))
 
 
 def test_of_an_input_the_bench_states_nothing(session):
