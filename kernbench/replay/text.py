@@ -45,6 +45,20 @@ def number_text(value: Any) -> str:
     return f"{number:.4g}" if 1e-3 <= size < 1e5 else f"{number:.2e}"
 
 
+def texts_apart(one: Any, other: Any) -> tuple[str, str]:
+    """Two numbers as ``number_text``; where that is the same, in as many digits as tell
+    them apart.
+    """
+    texts = (number_text(one), number_text(other))
+    for digits in range(5, 18):
+        if texts[0] != texts[1]:
+            break
+        texts = (f"{float(one):.{digits}g}", f"{float(other):.{digits}g}")
+    if texts[0] == texts[1] and float(one) == float(other):
+        return (str(one), str(other))  # integers that no f64 holds
+    return texts
+
+
 def unwritten_text(writer: int | None) -> str:
     """That bytes are not written, of which ``writer`` is the first op to write any; it
     is None if no op does.

@@ -157,11 +157,13 @@ def _values(
         return f"{wanted}, and was never written"
     if is_newer or np.array_equal(held, expected, equal_nan=True):
         return f"{wanted}, and was not when the bench looked"
+    if _number(held) == _number(expected):
+        return f"is to be {expected}, and is {held}"  # with all digits
     return f"{wanted}, and is {_number(held)}"
 
 
 def _number(value: object) -> str:
-    """A number as short as it is told from its neighbours by."""
+    """A number in seven digits, by which an f32 is told from most of its neighbours."""
     return f"{np.asarray(value).astype(np.float64).item():.7g}"
 
 

@@ -12,7 +12,7 @@ import pytest
 from kernbench.replay import ReplaySession
 from kernbench.replay.answers import Info
 from kernbench.replay.commands import help_of
-from kernbench.replay.text import as_text, command_lines, count_text, table
+from kernbench.replay.text import as_text, command_lines, count_text, table, texts_apart
 from kernbench.trace import Trace
 
 TRACES = Path(__file__).parents[2] / "traces"
@@ -49,6 +49,21 @@ def test_a_table_that_is_too_wide_keeps_the_ends_of_its_last_column(marks):
     assert table(ROWS, "nbytes site", marks)[1].endswith(
         " kernbench/benches/matmul.py:35"
     )
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "texts"),
+    [
+        (1.0, 2.5, ("1", "2.5")),
+        (1.23, 1.2301, ("1.23", "1.2301")),
+        (123456789, 123456790, ("123456789", "123456790")),
+        (2**60, 2**60 + 1, (str(2**60), str(2**60 + 1))),
+        (0.0, -0.0, ("0", "-0")),
+        (1.5, 1.5, ("1.5", "1.5")),
+    ],
+)
+def test_two_numbers_have_the_digits_that_tell_them_apart(one, other, texts):
+    assert texts_apart(one, other) == texts
 
 
 def test_one_is_singular():

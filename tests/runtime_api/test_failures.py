@@ -126,6 +126,33 @@ def test_an_element_that_no_pe_writes_is_named(failures, tmp_path):
     assert why == f"  why: kernbench trace blame {path} 'y[15]'"
 
 
+LONG_NUMBERS = """
+import numpy as np
+from kernbench.benches import bench
+from kernbench.runtime_api import DPPolicy
+
+
+def kernel(x, y, tl):
+    tl.store(y, tl.load(x))
+
+
+@bench(name="long_numbers", description="y is x, which has more digits than seven")
+def run(torch):
+    one = DPPolicy(num_cubes=1, num_pes=1)
+    x = torch.tensor(np.array([123456789, 5]), "DTYPE", one, name="x")
+    y = torch.zeros((2,), "DTYPE", one, name="y")
+    torch.launch("kernel", kernel, x, y)
+    torch.expect(y, np.array([123456790, 5]))
+"""
+
+
+@pytest.mark.parametrize("dtype", ["i32", "i64", "u32"])
+def test_an_integer_that_is_off_by_one_is_told_from_what_it_is_to_be(dtype, tmp_path):
+    (tmp_path / "long.py").write_text(LONG_NUMBERS.replace("DTYPE", dtype))
+    first, *_ = run_bench(str(tmp_path / "long.py")).failures
+    assert "is to be 123456790, and is 123456789; it has to be equal" in first
+
+
 def test_a_part_whose_pe_ran_no_kernel_says_so(tmp_path):
     bench = tmp_path / "half_written.py"
     bench.write_text(half_written.SOURCE)

@@ -24,7 +24,7 @@ from kernbench.replay.diagnosis.lines import LIBRARY, telling_line, telling_line
 from kernbench.replay.diagnosis.syntax import trees_of
 from kernbench.replay.index import Index
 from kernbench.replay.races.findings import MOST_EXECUTED, headline
-from kernbench.replay.text import count_text, number_text
+from kernbench.replay.text import count_text, number_text, texts_apart
 from kernbench.sim_engine.verify import mismatches
 from kernbench.trace import Trace
 
@@ -235,7 +235,10 @@ def _failed(index: Index, out: OutputRow, progress: Progress) -> Finding:
     if chain.part.writers == (-1,):
         title += f", the first {bad} was never written"
         return _never_written(index, out, title, good, stage(progress, 0.5, 1.0))
-    title += f", the first {bad} = {chain.part.value or '?'}"
+    value = chain.part.value
+    if good is not None and value not in ("", "NaN"):
+        value = good.wrong or value
+    title += f", the first {bad} = {value or '?'}"
     # what was due earlier may be something else by now
     moment = [] if op == len(index.ops) - 1 else ["--op", str(op)]
     check = command(index.trace, "blame", bad, *moment)
@@ -294,11 +297,14 @@ def _never_written(
 class _Right(NamedTuple):
     """An element that is right, near a wrong one, whose right value is ``expected``.
 
-    Where the op that wrote it has written wrong ones, too, it may be right by chance.
+    ``wrong`` is the value of that, with as many digits as tell both apart; "" of one in
+    another copy. Where the op that wrote the right one has written wrong ones, too, it
+    may be right by chance.
     """
 
     name: str
     expected: str
+    wrong: str = ""
     is_by_chance: bool = False
 
 
@@ -322,9 +328,10 @@ def _right_element(
     is_left = view.written & ~is_bad
     if is_left.ndim != len(out.bad):
         return None
-    expected = number_text(diff.expected[out.bad])
     if out.name != row.tensor:  # the first copy is right there
-        return _Right(_element(row.tensor, out.bad), expected)
+        right_one = number_text(diff.expected[out.bad])
+        return _Right(_element(row.tensor, out.bad), right_one)
+    wrong, expected = texts_apart(diff.actual[out.bad], diff.expected[out.bad])
     line = _writing_line(index, chain.part.writers)
     search = stage(progress, 0.6, 1.0)
     nearest: _Right | None = None
@@ -335,7 +342,7 @@ def _right_element(
         at = beside_if_many(is_left.size, find, search, done)
         if at is None:
             break
-        right = _Right(_element(row.tensor, at), expected)
+        right = _Right(_element(row.tensor, at), expected, wrong)
         nearest = nearest or right
         writers = index.blame.named(right.name, op, 0, search).part.writers
         wrote = np.zeros_like(is_left)

@@ -26,7 +26,7 @@ from kernbench.replay.races.findings import (
     Verdict,
 )
 from kernbench.replay.races.flipped import Flipper
-from kernbench.replay.text import number_text, time_text
+from kernbench.replay.text import texts_apart, time_text
 from kernbench.replay.whatif.proof import Rerun
 from kernbench.sim_engine.event_log import Shard
 from kernbench.sim_engine.op_log import OpRecord
@@ -233,7 +233,7 @@ class RaceProver:
                 dtype = np_dtype(seen.dtype)
                 element = int(changed[0]) // dtype.itemsize
                 both = (before.view(dtype), after.view(dtype))
-                values = (number_text(each[element]) for each in both)
+                values = texts_apart(both[0][element], both[1][element])
                 return f"{seen.element(element)} {' -> '.join(values)}"
         return ""
 

@@ -5,6 +5,7 @@ wrong with them is known because it was put there.
 """
 
 import json
+import re
 import shlex
 from pathlib import Path
 from threading import Event
@@ -503,3 +504,13 @@ def test_senders_whose_rings_are_full_hear_that_and_who_never_received(diagnosed
     launch = line_of("torch.launch(")
     assert first["lines"] == [sends, launch, recvs]
     assert first["evidence"] == [f"{recvs} receives, and ran 0 times"]
+
+
+@pytest.mark.slow
+def test_what_is_wrong_by_little_is_told_from_what_it_is_to_be(diagnosed):
+    body = "tl.store(y_ptr, tl.load(x_ptr) * (2.0002 if pe == 2 else 2.0))"
+    finding = diagnosed(FOUR_PES.replace("BODY", body))[0]
+    numbers = re.search(r"y\[.*\] = (\S+), which is to be (\S+)$", finding["title"])
+    wrong, expected = map(float, numbers.groups())
+    assert wrong == pytest.approx(1.0001 * expected, rel=5e-5)
+    assert wrong != expected
