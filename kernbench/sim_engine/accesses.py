@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import starmap
+from math import prod
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -325,12 +326,16 @@ def taken_elements(record: OpRecord, wanted: Ints, index: Array) -> Ints:
     """The elements of its first operand that an op which ``takes_by_index`` takes.
 
     ``index`` has the values of the second one at the ``wanted`` elements. As of
-    ``read_elements`` they are ascending, each once.
+    ``read_elements`` they are ascending, each once; they are those of ``read_elements``
+    if an index is beyond the first operand, as in a damaged trace.
     """
     operands = [r.shape for r in regions(record).reads]
     name = math_op(record.params)
     op = Applied(NUMPY_OPS[name].function, record.params, operands, ())
-    return distinct(GATHER.taken(op, wanted, index.astype(np.int64)))
+    taken = GATHER.taken(op, wanted, index.astype(np.int64))
+    if (taken < 0).any() or (taken >= prod(operands[0])).any():
+        return read_elements(record, wanted)[0]
+    return distinct(taken)
 
 
 # -- what all records of a trace touch -------------------------------------------------

@@ -179,6 +179,11 @@ def test_a_gathered_element_is_made_of_its_line_and_its_index(
         moved.flat[taken] += 1
         changed = outcome(record, [moved, at]) != before
         assert changed[element]
+    # and by one that no op could take by it is the whole line, as of a damaged trace
+    wanted = np.array([0])
+    for beyond in (-1 - data.size, data.size):
+        line = taken_elements(record, wanted, np.array([beyond]))
+        assert line.tolist() == read_elements(record, wanted)[0].tolist()
 
 
 @settings(max_examples=40, deadline=None)
