@@ -137,14 +137,16 @@ class Comparison:
     changes: tuple[OpChange, ...]
 
     def lines(self, width: int) -> list[str]:
-        """As text for ``width`` columns."""
-        lines = wrapped(self.verdict, width, 2)
+        """As text for ``width`` columns: what the verdict says, a line each; tables."""
+        lines = []
+        for said in self.verdict.split("; "):
+            lines += wrapped(said, width, 2)
         for why in self.unknown:
             lines += wrapped(f"not compared: {why}", width, 2)
         if self.runs:
             lines += table(self.runs, "what a b")
         if self.outputs:
-            names = "differ beyond elements dtype first a b note tensor"
+            names = "tensor differ beyond elements dtype first a b note"
             lines += table(self.outputs, names)
             commands = [pair.blame for pair in self.outputs if pair.blame]
             for command in commands[:SAID]:
@@ -158,7 +160,7 @@ class Comparison:
         if self.kernel_lines:
             lines += table(self.kernel_lines, "a b change what")
         counts = [f"{count:,} {kind}" for kind, count in self.counts.items()]
-        lines.append("ops: " + ", ".join(counts))
+        lines += wrapped("ops: " + ", ".join(counts), width, 2)
         if self.changes:
             names = "kind op_a op_b a_ns b_ns name component site"
             if any(change.detail for change in self.changes):

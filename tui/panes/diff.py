@@ -37,7 +37,7 @@ from kernbench.replay.inner_commands import (
 )
 from kernbench.replay.query import Query
 from kernbench.replay.races.findings import Finding, Findings, race_near
-from kernbench.replay.text import number_text, unwritten_text
+from kernbench.replay.text import number_text, texts_apart, unwritten_text
 from kernbench.replay.views.diff import Comparison, Divergence
 from kernbench.replay.views.grids import GridOf, GridPart, GridShape
 from tui.draw import Line, Run, clip, length
@@ -695,9 +695,12 @@ class DiffPane(BasePane[DiffState]):
             cells = state.cells.clamped(found.grid.shape)
             cell = (cells.row - part.row, cells.column - part.column)
             expected, actual, error = [plane[cell] for plane in part.planes]
-            line.append((f" expected {number_text(expected)}, is ", ""))
+            texts = number_text(expected), number_text(actual)
+            if part.marked[cell]:
+                texts = texts_apart(expected, actual)
+            line.append((f" expected {texts[0]}, is ", ""))
             style = "bad" if part.marked[cell] else ""
-            line.append((number_text(actual), style))
+            line.append((texts[1], style))
             line.append((f", error {number_text(error)}", "title"))
         return line
 
