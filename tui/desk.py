@@ -14,7 +14,7 @@ from typing import Any
 
 from kernbench.replay import ReplaySession
 from kernbench.replay.command import Call
-from kernbench.replay.commands import BY_NAME, HAZARDS
+from kernbench.replay.commands import BY_NAME, HAZARDS, LINES
 from kernbench.replay.inner_commands import EXECUTES_SOON
 from kernbench.replay.query import Query, Session
 from kernbench.replay.races.findings import Findings
@@ -233,8 +233,10 @@ class Desk:
                 self.runner.ask(query, Urgency.WISH)
 
     def rest(self) -> None:
-        """Nothing was pressed for a while: compute what panes would like to know, and
-        the hazards, which the status line names, unless that takes long.
+        """Nothing was pressed for a while: compute what panes would like to know; the
+        times of lines of all PEs, as those of one keep a key waiting that opens Source
+        or leads to another PE; and the hazards, which the status line names, unless
+        that takes long.
         """
         answers = Given(self.runner, Urgency.WISH)
         window = self.window
@@ -243,6 +245,7 @@ class Desk:
             wishes = self.panes[row.key].wishes(self.states[row.key], frame, answers)
             for query in wishes:
                 self.runner.ask(query, Urgency.WISH)
+        self.runner.ask(LINES.ask(), Urgency.WISH)
         if self.runner.ask(EXECUTES_SOON.ask(), Urgency.WISH) is True:
             self.runner.ask(HAZARDS.ask(), Urgency.WISH)
 

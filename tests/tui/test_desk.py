@@ -9,6 +9,7 @@ from desks import LARGE, MIDDLE, SIZES, SMALL, DeskBench, held, text_of
 
 from kernbench.replay.commands import (
     GOTO,
+    LINES,
     ROUTE,
     STALLS,
     STEP,
@@ -251,8 +252,8 @@ def test_a_pane_that_is_not_in_view_asks_nothing(desk_bench) -> None:
     bench.rest()
     shown = {"cells", "indexed-rows", "in-service", "op", "op-rows", "source"}
     shown |= {"causes", "traffic", "traffic-cells"}
-    of_status = {"executes-soon", "hazards"}
-    assert bench.runner.commands_asked == shown | of_status
+    for_later = {"executes-soon", "hazards", "lines"}
+    assert bench.runner.commands_asked == shown | for_later
     assert {row.key for row in bench.desk.in_view} == {"timeline", "ops"}
 
 
@@ -463,4 +464,13 @@ def test_panes_that_are_not_in_view_wish_for_nothing(desk_bench) -> None:
     bench.desk.rest()
     of_status = {"executes-soon", "hazards"}
     wished = bench.runner.commands_asked - of_status
-    assert wished <= {"indexed-rows", "traffic-cells"}
+    assert wished <= {"indexed-rows", "traffic-cells", "lines"}
+
+
+def test_the_times_of_the_lines_of_all_pes_are_made_at_rest(desk_bench) -> None:
+    bench = desk_bench("matmul", 40, SMALL)
+    bench.settle()
+    with held(LINES) as lines:
+        bench.desk.rest()
+        assert lines.begun.wait(10)
+        assert bench.runner.running() == []

@@ -180,12 +180,6 @@ class SourcePane(BasePane[SourceState]):
             self._times_query(frame),
         )
 
-    def wishes(
-        self, state: SourceState, frame: Frame, answers: Answers
-    ) -> tuple[Query, ...]:
-        """The times of all PEs: those of any other focus are then there at once."""
-        return (LINES.ask(),) if frame.cursor >= 0 else ()
-
     def _focus(self, frame: Frame) -> str | None:
         """The name of the focus, which is where the line ran; None for the whole
         machine.

@@ -179,14 +179,6 @@ def test_while_the_times_are_computed_the_text_is_there() -> None:
     line_of_op(bench)
 
 
-def test_at_rest_it_wishes_for_the_times_of_all_pes() -> None:
-    bench = source_pane()
-    wishes = bench.pane.wishes(bench.state, bench.frame, bench.answers)
-    assert wishes == (LINES.ask(),)
-    before = source_pane(op=-1)
-    assert before.pane.wishes(before.state, before.frame, before.answers) == ()
-
-
 # -- picking lines --------------------------------------------------------------------
 
 
