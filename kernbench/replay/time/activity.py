@@ -336,11 +336,13 @@ class ActivityIndex:
         waiting = np.zeros((len(components), columns))
         wanted = np.unique(asked[np.isin(asked, tables.used)])
         part = stage(progress, 0.3, 1.0)
-        for component, curve in self._curves_of(tables, wanted, part):
-            found = _read(curve, edges)
-            mine = asked == component
-            busy[mine] = np.minimum(found.busy / width, 1.0)
-            waiting[mine] = np.minimum(found.waiting / width, 1.0)
+        for members, curves in self._batches_of(tables, wanted, part):
+            shares = (_read_all(curves.busy, curves, edges) / width).clip(max=1.0)
+            waits = (_read_all(curves.waiting, curves, edges) / width).clip(max=1.0)
+            place = np.minimum(np.searchsorted(members, asked), len(members) - 1)
+            here = members[place] == asked
+            busy[here] = shares[place[here]]
+            waiting[here] = waits[place[here]]
         busy.setflags(write=False)
         waiting.setflags(write=False)
         return ActivityCells(t0, t1, tuple(components), busy, waiting)
@@ -357,19 +359,27 @@ class ActivityIndex:
         self, tables: _Tables, wanted: Ints, progress: Progress
     ) -> Iterator[tuple[int, _Curves]]:
         """Each of some components that are used, with its own curves; by batch."""
-        places = np.searchsorted(tables.used, wanted)
-        batch_of = tables.batch_of[places]
         done = 0
-        for batch in np.unique(batch_of).tolist():
-            members = np.flatnonzero(tables.batch_of == batch)
-            share = stage(progress, done / len(wanted), 1.0)
-            curves = self._batch_curves(tables, batch, tables.used[members], share)
-            for place in places[batch_of == batch].tolist():
+        for members, curves in self._batches_of(tables, wanted, progress):
+            for place in np.flatnonzero(np.isin(members, wanted)).tolist():
                 if done % _AT_ONCE == 0:
                     progress(done / len(wanted))
                 done += 1
-                number = int(np.searchsorted(members, place))
-                yield int(tables.used[place]), _one(curves, number)
+                yield int(members[place]), _one(curves, place)
+
+    def _batches_of(
+        self, tables: _Tables, wanted: Ints, progress: Progress
+    ) -> Iterator[tuple[Ints, _Curves]]:
+        """The batches that some components which are used are in: all components of
+        each, ascending, and their curves.
+        """
+        places = np.searchsorted(tables.used, wanted)
+        batches = np.unique(tables.batch_of[places]).tolist()
+        for number, batch in enumerate(batches):
+            progress(number / len(batches))
+            members = tables.used[tables.batch_of == batch]
+            share = stage(progress, number / len(batches), 1.0)
+            yield members, self._batch_curves(tables, batch, members, share)
 
     def _batch_curves(
         self, tables: _Tables, batch: int, components: Ints, progress: Progress
@@ -631,6 +641,28 @@ def _read(curve: _Curves, edges: Floats) -> _Done:
         np.diff(np.interp(edges, curve.times, curve.waiting)),
         np.diff(np.interp(edges, curve.times, curve.nbytes)),
     )
+
+
+def _read_all(done: Array, curves: _Curves, edges: Floats) -> Floats:
+    """How much of ``done``, a column of ``curves``, came between each two of ``edges``
+    (ns): a row a component.
+
+    The times of a component are put behind those of the component before, so that one
+    sorted column holds the instants of all.
+    """
+    found = np.zeros((len(curves.first) - 1, len(edges) - 1))
+    counts = np.diff(curves.first)
+    has_any = np.flatnonzero(counts)
+    if not len(has_any):
+        return found
+    lows = curves.times[curves.first[:-1][has_any]]
+    highs = curves.times[curves.first[1:][has_any] - 1]
+    lengths = highs - lows + 1.0
+    shift = np.cumsum(lengths) - lengths - lows
+    column = curves.times + np.repeat(shift, counts[has_any])
+    places = np.clip(edges, lows[:, None], highs[:, None]) + shift[:, None]
+    found[has_any] = np.diff(np.interp(places, column, done), axis=1)
+    return found
 
 
 def _begun(curve: _Curves, t0: float, t1: float) -> int:
