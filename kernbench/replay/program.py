@@ -41,9 +41,6 @@ _NO_PARAMS = ("snapshot", "input_snapshots", "handle_id", "out_addr")
 That is data, a handle's name, and an address that dst_addr has, too.
 """
 
-_EVERY = 16
-"""Digests that are made between two calls of progress."""
-
 _LARGE_BYTES = 1 << 20
 """An array whose digest takes some ms."""
 
@@ -150,17 +147,11 @@ def _all_hashes(texts: Sequence[str]) -> Array:
     return np.array([_hash(text) for text in texts], np.uint64)
 
 
-def hashes_of(
-    column: Array, what: Callable[[int], Any], progress: Progress = no_progress
-) -> Array:
+def hashes_of(column: Array, what: Callable[[int], Any]) -> Array:
     """By row a hash of what the number in the column stands for."""
     used, place = distinct_rows([column.astype(np.int64)])
-    hashes = np.empty(len(used), np.uint64)
-    for count, (number,) in enumerate(used.tolist()):
-        if count % _EVERY == 0:
-            progress(count / len(used))
-        hashes[count] = _hash(what(number))
-    return hashes[place]
+    hashes = [_hash(what(number)) for (number,) in used.tolist()]
+    return np.array(hashes, np.uint64)[place]
 
 
 # -- params ----------------------------------------------------------------------------

@@ -229,31 +229,41 @@ def windows(trace, seed):
     return found
 
 
+def assert_shares(activity, count, t0, t1):
+    """That every component is busy, and waits, for what a count of all rows says."""
+    found = {row.name: row for row in activity.components}
+    assert found.keys() <= count.places()
+    for place in count.places():
+        busy = count.busy_share(place, t0, t1)
+        waiting = count.share(count.waiting[place], t0, t1)
+        if place not in found:
+            assert (busy, waiting) == pytest.approx((0, 0), abs=1e-9)
+            continue
+        row = found[place]
+        assert row.busy == pytest.approx(busy, abs=1e-6), place
+        assert (row.waiting or 0.0) == pytest.approx(waiting, abs=1e-6), place
+
+
+def assert_bytes_and_beginnings(activity, count, t0, t1):
+    """That of every component what passed and what began is what a count says."""
+    for row in activity.components:
+        wanted = count.nbytes(row.name, t0, t1)
+        assert row.nbytes == pytest.approx(wanted, rel=1e-6, abs=0.01), row.name
+        assert row.begun == count.began(row.name, t0, t1), row.name
+
+
 @pytest.mark.slow
 def test_every_share_is_that_of_a_count_of_all_rows(bundled):
     session, count = bundled
     for t0, t1 in windows(session.trace, 1):
-        found = {row.name: row for row in session.activity(t0, t1).components}
-        assert found.keys() <= count.places()
-        for place in count.places():
-            busy = count.busy_share(place, t0, t1)
-            waiting = count.share(count.waiting[place], t0, t1)
-            if place not in found:
-                assert (busy, waiting) == pytest.approx((0, 0), abs=1e-9)
-                continue
-            row = found[place]
-            assert row.busy == pytest.approx(busy, abs=1e-6), place
-            assert (row.waiting or 0.0) == pytest.approx(waiting, abs=1e-6), place
+        assert_shares(session.activity(t0, t1), count, t0, t1)
 
 
 @pytest.mark.slow
 def test_bytes_and_beginnings_are_those_of_a_count_of_all_rows(bundled):
     session, count = bundled
     for t0, t1 in windows(session.trace, 2):
-        for row in session.activity(t0, t1).components:
-            wanted = count.nbytes(row.name, t0, t1)
-            assert row.nbytes == pytest.approx(wanted, rel=1e-6, abs=0.01), row.name
-            assert row.begun == count.began(row.name, t0, t1), row.name
+        assert_bytes_and_beginnings(session.activity(t0, t1), count, t0, t1)
 
 
 def test_over_the_run_each_place_of_a_path_has_all_bytes_of_its_transactions(bundled):
@@ -342,19 +352,9 @@ def test_a_short_window_of_a_long_run_is_counted_from_its_own_rows(bundled, look
     for _ in range(2 * WINDOWS):
         t0 = rng.uniform(0.0, session.trace.end_ns)
         t1 = t0 + rng.uniform(0.0, session.trace.end_ns / 50)
-        found = {row.name: row for row in apart.activity(t0, t1).components}
-        for place in count.places():
-            busy = count.busy_share(place, t0, t1)
-            waiting = count.share(count.waiting[place], t0, t1)
-            if place not in found:
-                assert (busy, waiting) == pytest.approx((0, 0), abs=1e-6)
-                continue
-            row = found[place]
-            assert row.busy == pytest.approx(busy, abs=1e-6), place
-            assert (row.waiting or 0.0) == pytest.approx(waiting, abs=1e-6), place
-            nbytes = count.nbytes(place, t0, t1)
-            assert row.nbytes == pytest.approx(nbytes, rel=1e-6, abs=0.01), place
-            assert row.begun == count.began(place, t0, t1), place
+        found = apart.activity(t0, t1)
+        assert_shares(found, count, t0, t1)
+        assert_bytes_and_beginnings(found, count, t0, t1)
     assert len(looks) > WINDOWS
 
 
