@@ -196,7 +196,8 @@ class Runner:
         Waits for ``within_s`` in all at most, only for lanes that have nothing else to
         do, and for nothing that takes longer, as far as is known: that very question
         did, or the last of its command, or it will if it goes on as it has begun. It is
-        drawn when it is there; until the key itself is drawn it gives way to that.
+        drawn when it is there; until the key itself is drawn it gives way to that, and
+        to what the key does wait for.
         """
         deadline = monotonic() + within_s
         found = {query: self.ask(query, Urgency.KEY) for query in queries}
@@ -214,6 +215,7 @@ class Runner:
                 waiting = [q for q in waiting if not self._is_late(q, left)]
                 if not waiting or left <= 0:
                     break
+                self._lower(waiting)
                 self._done.wait(min(left, _GLIMPSE_S))
             self._lower()
         return found
@@ -311,9 +313,12 @@ class Runner:
 
     # -- inside; the lock is held -------------------------------------------------
 
-    def _lower(self) -> None:
+    def _lower(self, waiting: Iterable[Query] = ()) -> None:
+        """No key waits any more for jobs but those in the lanes of what is awaited."""
+        lanes = {BY_NAME[query.command].lane for query in waiting}
         for job in self._jobs.values():
-            if job.urgency is Urgency.KEY:
+            awaited = BY_NAME[job.query.command].lane in lanes
+            if job.urgency is Urgency.KEY and not awaited:
                 job.urgency = Urgency.VISIBLE
 
     def _look_up(self, query: Query) -> _Kept | None:

@@ -577,6 +577,30 @@ def test_what_the_key_did_not_wait_for_lets_it_be_drawn(runner, register) -> Non
     rung.set()
 
 
+def test_what_the_key_does_not_wait_for_lets_what_it_waits_for_go_on(
+    runner, register
+) -> None:
+    steps: list[int] = []
+    rung = Event()
+    long = register("count", counting(steps, rung))()
+    assert isinstance(runner.gather([long], within_s=0.01)[long], Pending)
+    wait_until(lambda: len(steps) > 60)  # by now it is known to take long
+    taken: list[int] = []
+
+    def short(index, at, args, progress) -> int:
+        for _ in range(20):
+            progress(0.5)
+            sleep(0.002)
+            taken.append(len(steps))
+        return args.n
+
+    awaited = register("short", short, lane="columns")(1)
+    runner.quiet.clear()
+    assert runner.gather([long, awaited], within_s=20)[awaited] == 1
+    assert taken[-1] - taken[0] <= 2
+    rung.set()
+
+
 @pytest.mark.parametrize("same", [True, False], ids=["it", "its-lane"])
 def test_a_job_that_waits_for_a_key_looks_whether_that_wants_it_or_its_lane(
     same, runner, register, monkeypatch
