@@ -37,8 +37,11 @@ _ROUNDS = 3
 """Of questions whose answers lead to further questions."""
 _KEPT = 512
 """Pictures, and states that moves lead to."""
-KEY_S = 0.03
-"""That a key waits for answers, in all."""
+KEY_S = 0.016
+"""That a key waits for answers, in all: a frame of a screen that shows 60 a second.
+
+What comes later leaves the pane as it was for a moment, and is drawn by itself.
+"""
 
 _OPS = "ops"
 _DETAILS = "details"

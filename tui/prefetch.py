@@ -28,7 +28,6 @@ from kernbench.replay.commands import (
 )
 from kernbench.replay.query import Query, Session
 from tui.desk import Desk
-from tui.runner import Runner
 from tui.widgets.pane_view import PaneView
 
 _WRITTEN_S = 0.003
@@ -75,7 +74,7 @@ async def prefetch(
     runner = desk.runner
     await asyncio.sleep(_WRITTEN_S)
     runner.lower()
-    while runner.busy_for_a_moment or _somebody_waits_since_lately(runner):
+    while runner.busy_for_a_moment or runner.busy_since(monotonic() - YOUNG_S):
         await asyncio.sleep(_SHORT_S)
         if not is_quiet():
             return
@@ -90,12 +89,6 @@ async def prefetch(
     finally:
         runner.drawing_ahead = False
     desk.prepare()
-
-
-def _somebody_waits_since_lately(runner: Runner) -> bool:
-    """Whether an answer is computed that was asked for a moment ago."""
-    lately = monotonic() - YOUNG_S
-    return any(pending.begun > lately for pending in runner.running())
 
 
 async def _drawn(

@@ -85,7 +85,8 @@ class Pending:
 
 class _Job:
     """A question in its lane. ``cancelled`` is set by any thread; ``dropped``: nobody
-    wants to know that it was cancelled.
+    wants to know that it was cancelled. ``found_done`` is the share that others before
+    it had done, as its first progress says.
     """
 
     def __init__(self, query: Query, urgency: Urgency) -> None:
@@ -97,6 +98,7 @@ class _Job:
         self.turn = self.begun
         self.turns = 0
         self.done = 0.0
+        self.found_done: float | None = None
         self.started = 0.0
         self.cancelled = False
         self.dropped = False
@@ -111,12 +113,17 @@ class _Job:
 
 
 class _Lane:
-    """The jobs of one worker; ``wake`` is notified when one is added."""
+    """The jobs of one worker; ``wake`` is notified when one is added.
+
+    ``was_left``: one that took long was given up, and none has ended since. What comes
+    next most likely goes on with the same table.
+    """
 
     def __init__(self, lock: Lock) -> None:
         self.wake = Condition(lock)
         self.queue: list[_Job] = []
         self.current: _Job | None = None
+        self.was_left = False
 
     @property
     def jobs(self) -> list[_Job]:
@@ -305,6 +312,18 @@ class Runner:
         with self._lock:
             return any(j.urgency > Urgency.AHEAD for j in self._ending_soon())
 
+    def busy_since(self, when: float) -> bool:
+        """Whether somebody waits for an answer that was asked for after ``when`` (s of
+        ``time.monotonic``), unless it goes on with one that took long.
+        """
+        with self._lock:
+            return any(
+                job.urgency > Urgency.AHEAD and job.begun > when
+                for lane in self._lanes.values()
+                if not lane.was_left
+                for job in lane.jobs
+            )
+
     def running(self) -> list[Pending]:
         """What somebody waits for, in the order in which it was asked."""
         with self._lock:
@@ -348,21 +367,24 @@ class Runner:
 
     def _is_free_for(self, query: Query, asked: dict[Query, Any]) -> bool:
         """Whether a lane's worker is at nothing but questions of the same key, and this
-        one is not known to take long.
+        one is not known to take long, nor is what it was at.
         """
         if query in self._takes_long or query.command in self._took_long:
             return False
         lane = self._lanes[BY_NAME[query.command].lane]
+        if lane.was_left:
+            return False
         at = lane.current
         return at is None or at.cancelled or at.query in asked
 
     def _ending_soon(self) -> list[_Job]:
         """The jobs that do not take long, as far as is known, nor stand behind one that
-        does.
+        does, nor go on with one that did.
         """
         return [
             job
             for lane in self._lanes.values()
+            if not lane.was_left
             if lane.current is None or not lane.current.takes_long
             for job in lane.jobs
         ]
@@ -372,15 +394,19 @@ class Runner:
         pace that it has had so far.
         """
         at = self._lanes[BY_NAME[query.command].lane].current
-        if at is None or at.cancelled or not at.done:
+        if at is None or at.cancelled or at.found_done is None:
             return False
         ran = monotonic() - at.started
-        return ran > _GLIMPSE_S and at.done * (ran + left) < ran
+        did = at.done - at.found_done
+        to_do = 1.0 - at.found_done
+        return ran > _GLIMPSE_S and 0.0 < did * (ran + left) < to_do * ran
 
     def _cancel(self, job: _Job, dropped: bool) -> None:
         job.cancelled = True
         job.dropped = dropped
         lane = self._lanes[BY_NAME[job.query.command].lane]
+        if job.takes_long:
+            lane.was_left = True
         if job in lane.queue:
             lane.queue.remove(job)
             self._end(job, Cancelled(f"{job.title} was cancelled at 0%"), 0)
@@ -426,6 +452,8 @@ class Runner:
                 trim()
             with self._lock:
                 lane.current = None
+                if not job.cancelled:
+                    lane.was_left = False
                 self._end(job, result, nbytes)
             self.ended(job.query)
 
@@ -440,6 +468,8 @@ class Runner:
 
     def _progress(self, job: _Job, done: float) -> None:
         job.done = done
+        if job.found_done is None:
+            job.found_done = done
         now = monotonic()
         if now - job.turn < _TURN_S:
             return

@@ -406,6 +406,44 @@ def test_a_key_does_not_wait_for_what_will_take_longer_at_its_pace(
     assert runner.wait(query) == 1
 
 
+def test_the_pace_of_a_job_is_that_of_what_it_has_done_itself(runner, register) -> None:
+    rung = Event()
+
+    def goes_on(index, at, args, progress) -> int:
+        done = 0.9  # by those that had asked before
+        while not rung.is_set():
+            done += 1e-6
+            progress(done)
+            sleep(0.001)
+        return args.n
+
+    query = register("goes-on", goes_on)(1)
+    begun = monotonic()
+    assert isinstance(runner.gather([query], within_s=0.05)[query], Pending)
+    assert monotonic() - begun < 0.04
+    rung.set()
+    assert runner.wait(query) == 1
+
+
+def test_no_key_waits_for_what_goes_on_where_a_long_one_was_left(
+    runner, register
+) -> None:
+    steps: list[int] = []
+    rung = Event()
+    long = register("count", counting(steps, rung))
+    runner.ask(long(1), Urgency.WISH)
+    wait_until(lambda: len(steps) > 60)
+    goes_on = register("goes-on", counting(steps, rung))
+    begun = monotonic()
+    for n in range(5):
+        assert isinstance(runner.gather([goes_on(n)], 20.0)[goes_on(n)], Pending)
+        runner.retain([])
+    assert monotonic() - begun < 10
+    rung.set()
+    assert runner.wait(goes_on(6)) == 0
+    assert runner.gather([goes_on(7)], 20.0)[goes_on(7)] == 0
+
+
 def test_what_was_given_up_in_a_lane_says_nothing_of_how_long_a_key_waits(
     runner, register
 ) -> None:
