@@ -202,17 +202,21 @@ class Runner:
 
         Waits for ``within_s`` in all at most, only for lanes that have nothing else to
         do, and for nothing that takes longer, as far as is known: that very question
-        did, or the last of its command, or it will if it goes on as it has begun. It is
-        drawn when it is there; until the key itself is drawn it gives way to that, and
-        to what the key does wait for.
+        did, or the last of its command, or a key before has waited for it already, or
+        it will if it goes on as it has begun. It is drawn when it is there; until the
+        key itself is drawn it gives way to that, and to what the key does wait for.
         """
         deadline = monotonic() + within_s
+        queries = list(queries)
+        with self._lock:
+            since_before = {query for query in queries if self._is_waited_for(query)}
         found = {query: self.ask(query, Urgency.KEY) for query in queries}
         with self._lock:
             waiting = [
                 query
                 for query, result in found.items()
-                if isinstance(result, Pending) and self._is_free_for(query, found)
+                if isinstance(result, Pending)
+                if query not in since_before and self._is_free_for(query, found)
             ]
             while waiting:
                 for query in [query for query in waiting if query in self._kept]:
@@ -364,6 +368,11 @@ class Runner:
             if other.urgency <= Urgency.AHEAD and other.urgency < urgency:
                 self._cancel(other, dropped=True)
         return job
+
+    def _is_waited_for(self, query: Query) -> bool:
+        """Whether somebody has asked for an answer, and it has not come yet."""
+        job = self._jobs.get(query)
+        return job is not None and job.urgency > Urgency.AHEAD and not job.dropped
 
     def _is_free_for(self, query: Query, asked: dict[Query, Any]) -> bool:
         """Whether a lane's worker is at nothing but questions of the same key, and this

@@ -406,6 +406,17 @@ def test_a_key_does_not_wait_for_what_will_take_longer_at_its_pace(
     assert runner.wait(query) == 1
 
 
+def test_no_key_waits_for_what_one_before_has_waited_for(runner, register) -> None:
+    bell = Bell()
+    query = register("bell", bell)()
+    assert isinstance(runner.gather([query], within_s=0.02)[query], Pending)
+    begun = monotonic()
+    assert isinstance(runner.gather([query], within_s=20)[query], Pending)
+    assert monotonic() - begun < 10
+    bell.rung.set()
+    assert runner.wait(query) == 0
+
+
 def test_the_pace_of_a_job_is_that_of_what_it_has_done_itself(runner, register) -> None:
     rung = Event()
 
