@@ -146,7 +146,7 @@ def test_nothing_is_drawn_ahead_for_panes_out_of_view(desk_bench) -> None:
     moves = 4
     assert len(strips.prepared) == moves * len(bench.desk.in_view)
     shown = {"cells", "in-service", "op", "op-rows", "source"}
-    shown |= {"causes", "traffic"}
+    shown |= {"causes", "traffic", "indexed-rows"}
     assert bench.runner.commands_asked == shown
 
 
@@ -337,18 +337,17 @@ async def test_the_screen_is_the_same_as_one_that_draws_nothing_ahead(
 
 
 @pytest.mark.slow
-def test_after_that_rows_in_view_are_indexed_so_that_a_zoom_finds_them(
+def test_beside_that_rows_in_view_are_indexed_so_that_a_zoom_finds_them(
     desk_bench,
 ) -> None:
     bench = desk_bench("matmul", 40, LARGE)
     bench.settle()
     timelines = bench.index.timelines
-    drawn = timelines.indexed
-    assert drawn
-    timelines.forget()
+    *_, shown = [query for query in bench.runner.asked if query.command == "cells"]
+    assert not timelines.indexed  # the window has few ops
     rest(bench)
     bench.wait()
-    assert timelines.indexed >= drawn
+    assert timelines.unindexed(shown.args.rows) == ((), 0)
 
 
 @pytest.mark.slow

@@ -87,7 +87,8 @@ class Limits:
     """What a ``TimelineIndex`` keeps, and from how many ops on it does something else.
 
     ``bends``: kept of a class in a row of more than ``parts`` components. In a window
-    of at most ``few`` ops such a row is counted from these, exactly.
+    of at most ``few`` ops such a row is counted from these, exactly, and so is one that
+    has no index yet.
     ``parts``: components of which a row is drawn as their sum, without its own index.
     ``kept_bends``: in all rows together; beyond it those rows are dropped that are not
     being drawn and have at most ``light`` ops, so that they are soon indexed again.
@@ -236,13 +237,14 @@ class TimelineIndex:
     ) -> tuple[TimelineRow, ...]:
         """``columns`` equal cells of [t0, t1) ns for each of ``rows``.
 
-        Rows that have no index get one first.
+        Rows that have no index get one first, unless the window has few ops.
         """
         progress(0.0)
-        missing = self.unindexed(rows, (t0, t1, columns)).rows
-        progress(0.0)
-        self._index(missing, stage(progress, 0.0, 0.5))
         window = self._window(t0, t1, columns)
+        if window.ops is None:
+            missing = self.unindexed(rows, (t0, t1, columns)).rows
+            progress(0.0)
+            self._index(missing, stage(progress, 0.0, 0.5))
         drawn = []
         for number, row in enumerate(rows):
             progress(0.5 + 0.5 * number / len(rows))
@@ -315,7 +317,8 @@ class TimelineIndex:
         """The cells of a row: from the summary of the window, or from its tracks.
 
         A track gives the busy time of a cell as that until its end less that until its
-        start. Where bends were left out and the window has few ops, these are counted.
+        start. Where the window has few ops, and bends were left out or there are no
+        tracks yet, these ops are counted.
         """
         if window.summed is not None and row.lane is None:
             summary = window.summed.summary
@@ -323,9 +326,10 @@ class TimelineIndex:
             return _Cells(
                 summary.codes[mine], summary.busy[mine], summary.moments[mine]
             )
-        tracks = self._tracks_of(row, no_progress)
-        if not tracks.exact and window.ops is not None:
+        if window.ops is not None and not self._has_exact_tracks(row):
             tracks = self._tracks_among(row, window.ops)
+        else:
+            tracks = self._tracks_of(row, no_progress)
         busy = []
         moments = []
         for track in tracks.tracks:
@@ -347,6 +351,11 @@ class TimelineIndex:
         if row.lane is None and len(row.components) <= self._limits.parts:
             return tuple(RowKey((component,)) for component in row.components)
         return (row,)
+
+    def _has_exact_tracks(self, row: RowKey) -> bool:
+        """Whether a row is indexed, and no bend was left out."""
+        found = [self._tracks.get(part) for part in self._parts(row)]
+        return all(tracks is not None and tracks.exact for tracks in found)
 
     def _tracks_of(self, row: RowKey, progress: Progress) -> Tracks:
         """All tracks of a row, by class."""
@@ -392,6 +401,8 @@ class TimelineIndex:
         wanted = np.zeros(len(self._trace.node_ids), bool)
         wanted[list(row.components)] = True
         mine = ops.rows[wanted[ops.components]]
+        if row.lane is not None:
+            mine = mine[self._trace.op_columns.slot[mine] == row.lane]
         some = Ops(mine, self._ops.class_codes(mine))
         return tracks_of(self._trace, some, None, no_progress)
 

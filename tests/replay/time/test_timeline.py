@@ -153,14 +153,17 @@ def test_a_line_of_text_names_its_lane(tmp_path, small):
     span=st.integers(1, 80),
     bends=st.sampled_from([3, 99]),
     parts=st.sampled_from([1, 16]),
+    indexed=st.booleans(),
     fast=8,
     whole=40,
 )
 def test_a_row_of_several_components_is_their_sum(
-    tmp_path_factory, one_cube, ops, t0, span, bends, parts
+    tmp_path_factory, one_cube, ops, t0, span, bends, parts, indexed
 ):
     session = on_two_pes(tmp_path_factory.mktemp("log") / "trace", one_cube, ops)
     timelines = index_of(session, bends=bends, parts=parts)
+    if indexed:
+        timelines.index_rows([whole(session)])
     (row,) = timelines.draw_rows([whole(session)], t0, t0 + span, 20)
     edges = np.linspace(t0, t0 + span, 21)
     np.testing.assert_allclose(row.busy, shares(ops, edges), atol=1e-9)
@@ -192,6 +195,26 @@ def test_a_composite_shows_in_a_row_with_others_only_where_it_is_alone(session):
 
 
 # -- what is indexed before it is drawn --
+
+
+@for_all(ops=SPANS, t0=st.integers(-5, 50), span=st.integers(1, 80), fast=8, whole=40)
+def test_in_a_window_of_few_ops_rows_are_drawn_without_an_index(
+    tmp_path_factory, one_cube, ops, t0, span
+):
+    session = in_lanes(tmp_path_factory.mktemp("log") / "trace", one_cube, ops)
+    rows = each(session)
+    lanes = sorted({lane for _, _, lane, _ in ops})
+    rows += [RowKey(row.components, lane) for row in rows for lane in lanes]
+    of_few = index_of(session)
+    drawn = of_few.draw_rows(rows, t0, t0 + span, 20)
+    assert of_few.indexed == set()
+    of_tracks = index_of(session, few=-1)
+    for one, other in zip(
+        drawn, of_tracks.draw_rows(rows, t0, t0 + span, 20), strict=True
+    ):
+        np.testing.assert_allclose(one.busy, other.busy, atol=1e-9)
+        assert (one.node, one.classes) == (other.node, other.classes)
+    assert of_tracks.indexed == {*rows}
 
 
 def test_a_row_is_unindexed_until_it_has_been_indexed(session):
@@ -228,7 +251,7 @@ def test_indexing_can_be_cancelled_and_begun_again(session):
 
 def test_rows_that_were_dropped_are_drawn_as_before(tmp_path, small):
     session = on_two_pes(tmp_path / "trace", small, EVERY_OTHER)
-    timelines = index_of(session, kept_bends=3)
+    timelines = index_of(session, kept_bends=3, few=-1)
     rows = each(session)
     first = [timelines.draw_rows([row], 0, 32, 4)[0] for row in rows]
     assert timelines.unindexed(rows).rows == (rows[0],)
