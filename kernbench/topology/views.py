@@ -17,8 +17,14 @@ _HEIGHTS = (3, 3, 1, 3)
 """Characters of a box, by level: a cube has too many boxes for borders."""
 
 _GAP_ACROSS = 2
+_NARROW_GAP = 1
+"""Characters between two boxes side by side; of a narrow projection."""
 _GAP_DOWN = 1
-"""Characters between two boxes."""
+"""Characters between two boxes one above the other."""
+_BESIDE_LABEL = 2
+"""Characters of a box beside its label: its border, or a blank on each side. A narrow
+projection has no such blanks.
+"""
 
 Cell = tuple[int, int]
 """Column and row of a character."""
@@ -59,14 +65,18 @@ class View(NamedTuple):
 
 
 def project(
-    nodes: Iterable[Any], edges: Iterable[Any], place: tuple[int, ...] = ()
+    nodes: Iterable[Any],
+    edges: Iterable[Any],
+    place: tuple[int, ...] = (),
+    narrow: bool = False,
 ) -> View:
     """The inside of a place: () the system, (sip,), (sip, cube) or (sip, cube, pe).
 
     Each SIP, cube or PE directly inside is one box, and so is every node that belongs
     to none, and every node of a kind that is drawn beside its PE. ``nodes`` have id,
     type, sip, cube, pe (-1: none), engine, x_mm, y_mm; ``edges`` have src, dst (ids of
-    nodes) and kind. A place that does not exist has no boxes.
+    nodes) and kind. A place that does not exist has no boxes. In a ``narrow``
+    projection boxes are as wide as what stands in them, and a column apart.
     """
     level = len(place)
     groups: dict[Hashable, list[Any]] = {}
@@ -76,7 +86,7 @@ def project(
             key = _group(node, at, level)
             groups.setdefault(key, []).append(node)
     labels = [_label(key, inside[0], level) for key, inside in groups.items()]
-    boxes = _lay_out(list(groups.values()), labels, _HEIGHTS[level])
+    boxes = _lay_out(list(groups.values()), labels, _HEIGHTS[level], narrow)
     box_of = {node: number for number, box in enumerate(boxes) for node in box.nodes}
     lines: dict[Line, None] = {}
     for edge in edges:
@@ -159,7 +169,9 @@ def _label(key: Hashable, node: Any, level: int) -> str:
     return str(node.engine.rpartition(".")[2])
 
 
-def _lay_out(groups: list[list[Any]], labels: list[str], height: int) -> list[Box]:
+def _lay_out(
+    groups: list[list[Any]], labels: list[str], height: int, narrow: bool
+) -> list[Box]:
     """A box for each group: rows of equal y, columns from west to east.
 
     A column takes further x as long as its rows are free. So boxes keep their order
@@ -169,15 +181,22 @@ def _lay_out(groups: list[list[Any]], labels: list[str], height: int) -> list[Bo
     ys = [_mean(group, "y_mm") for group in groups]
     row_of_y = {y: row for row, y in enumerate(sorted(set(ys)))}
     rows = [row_of_y[y] for y in ys]
+    gap = _GAP_ACROSS
+    beside_label = _BESIDE_LABEL
+    if narrow:
+        gap = _NARROW_GAP
+    if narrow and height == 1:
+        beside_label = 0
     boxes: dict[int, Box] = {}
     x = 0
     for column in _columns(xs, rows):
-        width = max((len(labels[box]) for box in column.values()), default=0) + 2
+        longest = max((len(labels[box]) for box in column.values()), default=0)
+        width = longest + beside_label
         for row, box in column.items():
             ids = tuple(node.id for node in groups[box])
             y = row * (height + _GAP_DOWN)
             boxes[box] = Box(ids, labels[box], x, y, width, height)
-        x += width + _GAP_ACROSS
+        x += width + gap
     return [boxes[box] for box in range(len(groups))]
 
 

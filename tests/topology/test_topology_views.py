@@ -67,6 +67,21 @@ def test_boxes_do_not_touch(view):
         assert beside or a.y + a.h < b.y or b.y + b.h < a.y, (a, b)
 
 
+def test_a_narrow_projection_is_the_same_in_fewer_columns(graph, place, view):
+    narrow = project(graph.nodes.values(), graph.edges, place, narrow=True)
+    assert narrow.lines == view.lines
+    for wide, box in zip(view.boxes, narrow.boxes, strict=True):
+        assert (box.nodes, box.label, box.y, box.h) == (
+            wide.nodes,
+            wide.label,
+            wide.y,
+            wide.h,
+        )
+        assert len(box.label) <= box.w <= wide.w
+        assert box.x <= wide.x
+    test_boxes_do_not_touch(narrow)
+
+
 def test_boxes_start_at_the_corner_and_hold_their_labels(view):
     assert (min(box.x for box in view.boxes), min(box.y for box in view.boxes)) == (
         0,

@@ -2,9 +2,11 @@
 links.
 
 Where the op moves bytes, the boxes that these pass are lit on the map, and a list
-beside it says when they came to each. A map that is wider than the pane is not shown in
-pieces: then the list has all of the pane. In the view "heat" the map shows how busy its
-links are in the window of the timeline, and the list has the busiest of them first.
+beside it says when they came to each. Where the map is wider than the pane it is drawn
+narrower, and where that does not fit either the list has all of the pane: a map is not
+shown in pieces. In the view "heat" the map shows how busy its links are in the window
+of the timeline, and the list has the busiest of them first. It is never drawn narrower,
+since the figures on its lines have no room then.
 """
 
 from __future__ import annotations
@@ -82,6 +84,7 @@ _LEAST_HEAD = 24
 """The head is wrapped to at least so many columns."""
 _LIT = "active"
 """The style of a box that is lit."""
+_NO_LOAD = " no link of this map carried anything in that time"
 _OUTSIDE = -1
 """The box of a node that is not on the map."""
 
@@ -286,7 +289,13 @@ class RoutePane(BasePane[RouteState]):
                 return None
         if shown is None:
             return None
-        return _Found(route, shown, loads)
+        found = _Found(route, shown, loads)
+        if loads is not None or _fits(shown, self._content(found, frame), frame):
+            return found
+        narrow: MachineMap | None = look_up(MACHINE_MAP.ask(place=place, narrow=True))
+        if narrow is None:
+            return None
+        return replace(found, map=narrow)
 
     def _mode(self, state: RouteState) -> str:
         return self.views[state.view]
@@ -353,11 +362,11 @@ class RoutePane(BasePane[RouteState]):
         """What would stand beside the map, without it."""
         rows = self._rows_without_map(found, content, frame)
         columns = _needed(found.map, content)
-        wants = f" the map wants {columns} columns: "
+        wants = f" the map wants {columns} columns"
         if columns <= frame.columns_alone:
-            wants += "z shows it"
-        else:
-            wants += "v shows another level"
+            wants += ": z shows it"
+        elif found.loads is None:
+            wants += ": v shows another level"
         lines = [*content.head, *rows[state.rows.top :]]
         room = frame.height - 1
         return Picture((*lines[:room], [(wants, "dim")]))
@@ -366,10 +375,13 @@ class RoutePane(BasePane[RouteState]):
         self, found: _Found, content: _Content, frame: Frame
     ) -> list[Line]:
         """The load of links; or the way of the transactions, a line a box with a bar of
-        its time where there is room for that, or else as chains.
+        its time where there is room for that, or else as chains. Of an op that moves
+        nothing it is where that is.
         """
         if found.loads is not None:
-            return content.beside
+            return content.beside or [[(_NO_LOAD, "dim")]]
+        if not found.route.legs:
+            return self._where(found, frame)
         visits = self._visits(found)
         room = frame.height - len(content.head) - 1
         if len(content.beside) <= room:
@@ -410,6 +422,20 @@ class RoutePane(BasePane[RouteState]):
         boxes = found.map.boxes
         lit = [boxes[box] for box in dict.fromkeys(visited) if box != _OUTSIDE]
         return _Content(head, _legs_beside(route.legs, visits, boxes), lit)
+
+    def _where(self, found: _Found, frame: Frame) -> list[Line]:
+        """The component of an op, its box, and which boxes that is joined to."""
+        own = self._own_box(found)
+        if own == _OUTSIDE:
+            text = f"{found.route.component} is outside of this map"
+        else:
+            boxes = found.map.boxes
+            joined = [boxes[end].label for start, end in found.map.ways if start == own]
+            text = f"{found.route.component} is in the box {boxes[own].label}"
+            if joined:
+                text += f", which is joined to {', '.join(joined)}"
+        parts = wrap(text, max(frame.width - 2, _LEAST_NOTE))
+        return [[(f" {part}", "")] for part in parts]
 
     def _own_box(self, found: _Found) -> int:
         """The box of the component that served the op."""
@@ -706,7 +732,7 @@ def _holds(box: Box, cell: Cell) -> bool:
 
 def _draw_box(cells: Cells, box: Box, lines: str, style: str) -> None:
     """Draw a box with its label, and with a frame if it is higher than a row; one that
-    is not has brackets where it is lit.
+    is not has brackets where it is lit, if it is wide enough.
     """
     if box.h > 1:
         width = box.w - 2
@@ -717,7 +743,7 @@ def _draw_box(cells: Cells, box: Box, lines: str, style: str) -> None:
             side + box.label.center(width) + side,
             lines[UP + RIGHT] + flat + lines[UP + LEFT],
         ]
-    elif style == _LIT:
+    elif style == _LIT and box.w >= len(box.label) + len("[]"):
         rows = [f"[{box.label}]".center(box.w)]
     else:
         rows = [box.label.center(box.w)]

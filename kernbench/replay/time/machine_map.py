@@ -58,20 +58,25 @@ class MachineMaps:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._maps: dict[Place, MachineMap] = {}
+        self._maps: dict[tuple[Place, bool], MachineMap] = {}
         self._lines: dict[object, tuple[Ways, Mapping[Cell, int]]] = {}
 
-    def of(self, place: Place, progress: Progress = no_progress) -> MachineMap:
-        """The map of a place; one of a place that does not exist has no boxes."""
-        found = self._maps.get(place)
+    def of(
+        self, place: Place, progress: Progress = no_progress, narrow: bool = False
+    ) -> MachineMap:
+        """The map of a place; one of a place that does not exist has no boxes. Boxes of
+        a ``narrow`` map have the same numbers.
+        """
+        key = place, narrow
+        found = self._maps.get(key)
         if found is None:
-            found = self._maps[place] = self._made(place, progress)
+            found = self._maps[key] = self._made(place, narrow, progress)
         return found
 
-    def _made(self, place: Place, progress: Progress) -> MachineMap:
+    def _made(self, place: Place, narrow: bool, progress: Progress) -> MachineMap:
         """A map that was not asked for before."""
         view = computed_beside(
-            lambda: projection(self._trace, place), progress, done=0.0
+            lambda: projection(self._trace, place, narrow), progress, done=0.0
         )
         layout = tuple(box[1:] for box in view.boxes), view.lines
         lines = self._lines.get(layout)

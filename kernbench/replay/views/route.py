@@ -19,10 +19,12 @@ from kernbench.replay.time.spans import window
 class MapPlace:
     """Which part of the machine a map is of.
 
-    () is the system; the others are (sip,), (sip, cube) and (sip, cube, pe).
+    () is the system; the others are (sip,), (sip, cube) and (sip, cube, pe). On a
+    ``narrow`` map boxes stand as near to each other as they can.
     """
 
     place: Place
+    narrow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class LineLoad:
 
 def machine_map(index: Index, at: At, args: MapPlace, progress: Progress) -> MachineMap:
     """The map of a part of the machine."""
-    return index.maps.of(args.place, progress)
+    return index.maps.of(args.place, progress, args.narrow)
 
 
 def map_load(

@@ -218,7 +218,7 @@ def test_a_map_that_is_too_wide_is_not_shown_in_pieces(matmul, read):
     bench = route(matmul, read, width=66, height=30)
     text = bench.text
     assert not set("┌┏│─┼") & set(text)
-    assert "the map wants 150 columns" in bench.lines[-1]
+    assert "the map wants 109 columns" in bench.lines[-1]
     legs = routed(matmul, read).legs
     for leg in legs:
         assert f"{leg.nbytes:,} B from " in text
@@ -227,11 +227,51 @@ def test_a_map_that_is_too_wide_is_not_shown_in_pieces(matmul, read):
         assert f"{hop.arrive - leg.t0:+.2f}" in text
 
 
-@pytest.mark.parametrize("alone", [66, 149, 150, 198])
+@pytest.mark.parametrize("alone", [66, 108, 109, 198])
 def test_z_is_named_only_where_it_shows_the_map(matmul, read, alone):
     bench = route(matmul, read, width=66, height=30, alone=alone)
-    key = "z shows it" if alone >= 150 else "v shows another level"
-    assert bench.lines[-1].strip() == f"the map wants 150 columns: {key}"
+    key = "z shows it" if alone >= 109 else "v shows another level"
+    assert bench.lines[-1].strip() == f"the map wants 109 columns: {key}"
+
+
+@pytest.mark.parametrize("width", [109, 118, 149])
+def test_where_the_map_is_too_wide_a_narrower_one_is_shown(matmul, read, width):
+    """At 120x40 the map of a cube could not be seen at any key."""
+    bench = route(matmul, read, width=width, height=34)
+    text = bench.text
+    assert "the map wants" not in text
+    labels = {box.label for box in answer(matmul, MACHINE_MAP.ask(place=(0, 0))).boxes}
+    assert [label for label in labels if label not in text] == []
+    assert max(len(line) for line in bench.lines) <= width
+    (leg, *_) = routed(matmul, read).legs
+    for hop in leg.hops:
+        assert f"{hop.arrive - leg.t0:+.2f}" in text
+    lit = {text for line in bench.picture.lines for text, style in line if style}
+    assert "→" in lit or "←" in lit
+
+
+def test_a_box_of_the_narrower_map_is_lit_by_its_colour(reduce):
+    bench = route(reduce, INSIDE, "cube", width=118, height=34)
+    runs = [run for line in bench.picture.lines for run in line]
+    lit = "".join(text for text, style in runs if style == "active")
+    assert re.fullmatch(r"PE \d", lit)
+
+
+def test_without_a_map_an_op_that_moves_nothing_says_where_it_is(reduce):
+    """The pane was empty but for what the map wants."""
+    bench = route(reduce, INSIDE, "cube", width=66, height=12)
+    component = routed(reduce, INSIDE).component
+    text = head_of(bench)
+    assert re.search(rf"{component} is in the box PE \d, which is joined to r", text)
+    assert "the map wants" in text
+
+
+def test_without_a_map_and_without_load_heat_says_so(matmul, read):
+    bench = route(matmul, read, HEAT, width=66)
+    end = matmul.trace.op_columns.t_end.max()
+    bench.look_at(end + 1e6, end + 2e6)
+    assert "no link of this map carried anything" in bench.text
+    assert bench.lines[-1].strip() == "the map wants 124 columns"
 
 
 def test_without_room_for_a_line_a_box_the_way_is_a_chain(matmul, read):
