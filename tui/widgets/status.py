@@ -81,12 +81,14 @@ class LineWidget(Widget):
 class _Part:
     """A part of the status line; of two the one of less ``worth`` is left out first.
 
-    One that has a ``least`` is then cut instead where so many columns stay free.
+    One that has a ``least`` is cut to so many columns instead, and these are left out
+    only when it is the turn of what is worth ``least_worth``.
     """
 
     worth: int
     run: Run
     least: int = 0
+    least_worth: int = 0
 
 
 class Status(LineWidget):
@@ -125,7 +127,7 @@ class Status(LineWidget):
         """
         left = [
             _Part(1, (" kernbench", "bold")),
-            _Part(3, (f" {self._file}", ""), _LEAST_NAME),
+            _Part(3, (f" {self._file}", ""), _LEAST_NAME, 6),
             *self._place(session),
         ]
         if session.stops:
@@ -173,24 +175,29 @@ class Status(LineWidget):
 
 
 def _fitted(left: list[_Part], right: list[_Part], width: int, glyphs: Glyphs) -> Line:
-    """The parts at both ends of a line; what is worth least is left out until
-    they fit, or cut where that leaves room.
+    """The parts at both ends of a line; what is worth least is cut or left out until
+    they fit, and what was cut gets the columns that are free then.
     """
-    parts = [*left, *right]
-    while length([part.run for part in parts]) > width and len(parts) > 1:
-        parts.remove(min(parts, key=lambda part: (part.worth, part.run)))
-    gap = width - length([part.run for part in parts])
+    columns = {part: length([part.run]) for part in (*left, *right)}
+    worth = {part: part.worth for part in columns}
+    while sum(columns.values()) > width and len(columns) > 1:
+        part = min(columns, key=lambda part: (worth[part], part.run))
+        if worth[part] < part.least_worth:
+            columns[part] = min(part.least, columns[part])
+            worth[part] = part.least_worth
+        else:
+            del columns[part]
+    gap = width - sum(columns.values())
     line: Line = []
     for part in left:
+        if part not in columns:
+            continue
         text, style = part.run
-        if part in parts:
-            line.append(part.run)
-        elif 0 < part.least <= gap:
-            shown = min(len(text), gap)
-            line.append((clip(text, shown, glyphs), style))
-            gap -= shown
+        shown = min(length([part.run]), columns[part] + max(gap, 0))
+        gap -= shown - columns[part]
+        line.append((clip(text, shown, glyphs), style))
     line.append((" " * gap, ""))
-    return line + [part.run for part in right if part in parts]
+    return line + [part.run for part in right if part in columns]
 
 
 class Crumbs(LineWidget):
