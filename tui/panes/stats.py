@@ -106,8 +106,10 @@ _SHARE_COLUMNS = 10
 """Columns of a row with a bar that are neither its name, nor its text, nor the bar."""
 _KEPT = 8
 """Answers whose rows are kept."""
-_LEAST_EVIDENCE = 3
-"""Lines below the findings from which on the picked one is told in full."""
+_AROUND_TITLE = 2
+"""Lines with the title of the picked finding where it is told in full: a blank one
+above, and one below at least.
+"""
 _NUMBER_OF_IT = 3
 """Columns of the number of a finding in its own text, which is not shown here."""
 
@@ -236,14 +238,19 @@ class StatsPane(BasePane[StatsState]):
         return Change(self._settled(state, frame, answers))
 
     def _settled(self, state: StatsState, frame: Frame, answers: Answers) -> StatsState:
-        """The rows scrolled to the picked one, once their number is known."""
+        """The rows scrolled to the picked one, once their number is known. Findings
+        leave room for what is told of the picked one below.
+        """
         rows = self._known_rows(state, frame, answers)
         if frame.height <= 0 or rows is None:
             return state
         first = 0
+        room = frame.height
         if self.views[state.view] == DIAGNOSIS_VIEW and len(rows) > 1:
             first = 1  # below the title
-        return replace(state, rows=state.rows.settled(len(rows), frame.height, first))
+            findings = ranked(*self._known_answers(state, frame, answers))
+            room = max(room - _longest_title(findings, rows, frame), (room + 1) // 2)
+        return replace(state, rows=state.rows.settled(len(rows), room, first))
 
     def _entered(
         self, state: StatsState, frame: Frame, answers: Answers
@@ -269,16 +276,22 @@ class StatsPane(BasePane[StatsState]):
         self, state: StatsState, frame: Frame, answers: Answers
     ) -> Sequence[_Row] | None:
         """The rows of the view, if its answer is there, or the first of them."""
-        queries = self._asked(state, frame)
+        found = self._known_answers(state, frame, answers)
+        if not found:
+            return None
+        return self._rows(state, self._asked(state, frame), found, frame)
+
+    def _known_answers(
+        self, state: StatsState, frame: Frame, answers: Answers
+    ) -> list[Any]:
+        """The answers of the view, as many as are there without a gap."""
         found: list[Any] = []
-        for query in queries:
+        for query in self._asked(state, frame):
             answer = answers.known(query)
             if answer is None:
                 break
             found.append(answer)
-        if not found:
-            return None
-        return self._rows(state, queries, found, frame)
+        return found
 
     # -- queries ------------------------------------------------------------------
 
@@ -426,7 +439,7 @@ class StatsPane(BasePane[StatsState]):
         self, state: StatsState, found: Sequence[Any], frame: Frame, room: int
     ) -> list[Line]:
         """All about the picked finding, or the first, where there is room below the
-        list; in less room its title alone, if that fits.
+        list; in less room its title alone.
         """
         at = (state.rows.at or 1) - 1
         if self.views[state.view] != DIAGNOSIS_VIEW:
@@ -436,16 +449,14 @@ class StatsPane(BasePane[StatsState]):
             return []
         path = self._index.trace.path
         finding = findings[at]
-        if room < _LEAST_EVIDENCE:
-            width = max(frame.width - len("  "), 1)
-            title = wrap(f"{finding.kind}: {finding.title}", width)
-            if len(title) > room:
-                return []
-            return [[(f"  {text}", "title")] for text in title]
+        elsewhere = self._led_elsewhere(finding)
+        title = _whole_title(finding, frame.width)
+        if room < len(title) + len(elsewhere) + _AROUND_TITLE:
+            return [[(f"  {text}", "title")] for text in title[:room]]
         check = finding.check.replace(str(path), path.name)
         shown = Diagnosis((replace(finding, check=check),))
         first, *rest = shown.lines(frame.width - _NUMBER_OF_IT)
-        lines: list[Line] = [[], *self._led_elsewhere(finding)]
+        lines: list[Line] = [[], *elsewhere]
         style = "title"
         for text in (first.removeprefix("1. "), *rest):
             if text.lstrip().startswith("$"):  # the command, which comes last
@@ -601,7 +612,7 @@ def _finding_rows(found: Diagnosis, width: int, glyphs: Glyphs) -> list[_Row]:
     """A row a finding: its number and kind, what it is, and its kernel line."""
     if not found:
         return [_Row([(text, "")]) for text in found.lines(width)]
-    title = "what to look at first; Enter goes there, P proves it"
+    title = f"what to look at first, of {len(found)}; Enter goes there, P proves it"
     rows = [_Row([(title, "title")])]
     for number, finding in enumerate(found, 1):
         title, place = _titled(finding)
@@ -614,6 +625,23 @@ def _finding_rows(found: Diagnosis, width: int, glyphs: Glyphs) -> list[_Row]:
         line = [(head, style), (f"{what:<{room}} ", ""), (place, "dim")]
         rows.append(_Row(line, _entered_finding(finding), claimed_by(found, finding)))
     return rows
+
+
+def _whole_title(finding: Finding, width: int) -> list[str]:
+    """What a finding is, wrapped to a pane's width."""
+    return wrap(f"{finding.kind}: {finding.title}", max(width - len("  "), 1))
+
+
+def _longest_title(found: Diagnosis, rows: Sequence[_Row], frame: Frame) -> int:
+    """How many lines the longest of the titles takes that end in an ellipsis in the
+    list, whose first row is its heading.
+    """
+    most = 0
+    for finding, row in zip(found, rows[1:], strict=False):
+        _, (shown, _), _ = row.line
+        if shown.rstrip().endswith(frame.glyphs.more):
+            most = max(most, len(_whole_title(finding, frame.width)))
+    return most
 
 
 def _titled(finding: Finding) -> tuple[str, str]:

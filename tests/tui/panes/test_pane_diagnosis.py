@@ -105,14 +105,29 @@ def test_the_finding_that_enter_and_p_are_about_is_marked_before_a_key() -> None
     assert [line[0] for line in bench.lines[1:3]] == [" ", ">"]
 
 
-@pytest.mark.parametrize("spare", [1, 2])
-def test_in_two_lines_there_is_still_the_whole_title(spare: int) -> None:
-    title = "more words than one line has room for, " * 3
-    title = title.removesuffix(", ")
-    found = [odd("kernels.py:1", title) for _ in range(9)]
-    bench = diagnosed(*found, height=10 + spare)
-    below = [line.strip() for line in bench.lines[10:]]
-    assert " ".join(below) == (f"odd: {title}" if spare == 2 else "")
+@pytest.mark.parametrize("height", [6, 9, 10, 11, 12])
+def test_the_picked_finding_can_be_read_to_its_end_at_any_height(height: int) -> None:
+    """At 80x24 a list of ten left no line for it, so nothing told how it ended."""
+    words = "more words than one line has room for, " * 3
+    words = words.removesuffix(", ")
+    found = [odd("kernels.py:1", f"{number} times {words}") for number in range(9)]
+    bench = diagnosed(*found, height=height)
+    assert " of 9;" in bench.lines[0]
+    for number in range(9):
+        assert len(bench.lines) == height
+        (picked,) = [line for line in bench.lines if line.startswith(">")]
+        assert picked.startswith(f"> {number + 1} odd ")
+        below = [line.strip() for line in bench.lines[-2:]]
+        assert " ".join(below) == f"odd: {number} times {words}"
+        bench.send(Scroll(1))
+
+
+def test_findings_that_are_read_in_the_list_take_all_of_the_pane() -> None:
+    found = [odd("kernels.py:1", f"short {number}") for number in range(20)]
+    bench = diagnosed(*found, height=11)
+    assert [line.split()[-2] for line in bench.lines[1:]] == [
+        str(number) for number in range(10)
+    ]
 
 
 def test_what_is_told_of_a_finding_does_not_end_without_a_sign() -> None:
