@@ -236,9 +236,15 @@ def _failed(index: Index, out: OutputRow, progress: Progress) -> Finding:
         title += f", the first {bad} was never written"
         return _never_written(index, out, title, good, stage(progress, 0.5, 1.0))
     value = chain.part.value
-    if good is not None and value not in ("", "NaN"):
-        value = good.wrong or value
+    if good is None:
+        values = _values(index, out, stage(progress, 0.5, 0.7))
+    else:
+        values = _Values(good.wrong, good.expected)
+    if value not in ("", "NaN"):
+        value = values.wrong or value
     title += f", the first {bad} = {value or '?'}"
+    if values.expected:
+        title += f", which is to be {values.expected}"
     # what was due earlier may be something else by now
     moment = [] if op == len(index.ops) - 1 else ["--op", str(op)]
     check = command(index.trace, "blame", bad, *moment)
@@ -246,7 +252,6 @@ def _failed(index: Index, out: OutputRow, progress: Progress) -> Finding:
     if good is None:
         evidence = [f"no element of {row.tensor} is right"]
     else:
-        title += f", which is to be {good.expected}"
         beside = index.blame.named(good.name, op, _DEPTH, stage(progress, 0.5, 0.7))
         found = parting_of(beside, chain)
         if found.is_telling:
@@ -284,8 +289,13 @@ def _never_written(
     evidence = f"no element of {tensor} is right"
     ops: tuple[int, ...] = ()
     lines: tuple[str, ...] = ()
+    if good is None:
+        expected = _values(index, out, progress).expected
+    else:
+        expected = good.expected
+    if expected:
+        title += f", and is to be {expected}"
     if good is not None:
-        title += f", and is to be {good.expected}"
         chain = index.blame.named(good.name, out.after - 1, _DEPTH, progress)
         lines = _suspects(chain, None, ())[:_LINES]
         ops = _first_of_line(lines, _rows_behind(chain, None, ()), _ops(chain))
@@ -358,6 +368,29 @@ def _right_element(
         is_left &= ~wrote
         is_left[at] = False
     return by_chance or nearest
+
+
+class _Values(NamedTuple):
+    """What a wrong element is and is to be, with as many digits as tell both apart; ""
+    where that is not known.
+    """
+
+    wrong: str
+    expected: str
+
+
+def _values(index: Index, out: OutputRow, progress: Progress) -> _Values:
+    """Both values of the first bad element, of which no right one has told."""
+    tensor = out.row.tensor
+    view = index.memory.tensor(out.after - 1, tensor, stage(progress, 0.0, 0.5))
+    diff = index.outputs.beside(view, stage(progress, 0.5, 1.0))
+    if diff.expected is None or diff.actual is None or out.bad is None:
+        return _Values("", "")
+    if len(out.bad) != diff.expected.ndim:
+        return _Values("", "")
+    if out.name != tensor:  # the first copy has another value there
+        return _Values("", number_text(diff.expected[out.bad]))
+    return _Values(*texts_apart(diff.actual[out.bad], diff.expected[out.bad]))
 
 
 def _nearest(is_right: Bools, to: Sequence[int]) -> tuple[int, ...] | None:

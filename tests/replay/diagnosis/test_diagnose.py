@@ -514,3 +514,25 @@ def test_what_is_wrong_by_little_is_told_from_what_it_is_to_be(diagnosed):
     wrong, expected = map(float, numbers.groups())
     assert wrong == pytest.approx(1.0001 * expected, rel=5e-5)
     assert wrong != expected
+
+
+@pytest.mark.slow
+def test_where_nothing_is_right_it_says_what_the_first_wrong_one_is_to_be(diagnosed):
+    """Of 2 x + 1 instead of 2 x neither the bench nor a neighbour told the number."""
+    body = "tl.store(y_ptr, tl.load(x_ptr) * 2.0 + 1.0)"
+    finding = diagnosed(FOUR_PES.replace("BODY", body))[0]
+    numbers = re.search(r"y\[.*\] = (\S+), which is to be (\S+)$", finding["title"])
+    wrong, expected = map(float, numbers.groups())
+    assert wrong == pytest.approx(expected + 1.0, rel=1e-3)
+    assert "no element of y is right" in finding["evidence"]
+
+
+@pytest.mark.slow
+def test_where_nothing_was_written_it_says_what_the_first_is_to_be(diagnosed):
+    source = FOUR_PES.replace("BODY", "tl.load(x_ptr)").replace(
+        'torch.zeros((4, n), "f32", dp', 'torch.empty((4, n), "f32", dp'
+    )
+    finding = diagnosed(source)[0]
+    assert re.search(
+        r"the first y\[0, 0\] was never written, and is to be -?\d", finding["title"]
+    )
