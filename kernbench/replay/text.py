@@ -186,7 +186,9 @@ def field_values(row: Any) -> dict[str, Any]:
 
 
 def cell_text(value: Any, name: str = "") -> str:
-    """A field in a table: times with two digits, addresses in hex, nothing for None."""
+    """A field in a table: times with two digits, addresses in hex, nothing for None.
+    The shape of a scalar is (), as in numpy.
+    """
     if isinstance(value, float):
         return f"{value:,.0f}" if name == "nbytes" else f"{value:.2f}"
     if isinstance(value, int) and not isinstance(value, bool):
@@ -195,6 +197,8 @@ def cell_text(value: Any, name: str = "") -> str:
         return ""
     if isinstance(value, dict):
         return " ".join(f"{key}={item}" for key, item in value.items())
+    if name == "shape" and value == ():
+        return "()"
     if isinstance(value, tuple):
         return " ".join(str(item) for item in value)
     return str(value)

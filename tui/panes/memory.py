@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,11 @@ _LIST_SHARE = 3
 _PLACE_COLUMNS = 60
 """Columns of the list of allocations that are not for their names."""
 _SHORTEST_NAME = 12
+_LEAST_NOTE = 8
+"""A note is wrapped to at least so many columns."""
+_LEFT_OUT = "no numbers: the run was recorded with --no-data; record it without"
+_ONLY_A_PART = "no numbers: a part of a trace holds no data; the whole one does"
+_PICK_ONE: Line = [(" v, then Enter on an allocation: all accesses to it", "dim")]
 _NOTHING_WRITTEN: Line = [(" nothing is written yet: s steps on", "dim")]
 
 
@@ -143,13 +149,19 @@ class MemoryState:
 
 class MemoryPane(BasePane[MemoryState]):
     """Shows the tensor that the op writes, or if it writes none that it reads; or the
-    one that the user keeps.
+    one that the user keeps. Of a trace without data it has the allocations and their
+    history, and says why there is no more.
     """
 
     views: tuple[str, ...] = (OVERVIEW, NUMBERS, HEATMAP, HEX, HISTORY)
 
     def __init__(self, index: Index) -> None:
         self._ops = len(index.ops)
+        self._no_data = ""
+        if index.trace.cut:
+            self._no_data = _ONLY_A_PART
+        elif index.trace.header.get("data") is False:
+            self._no_data = _LEFT_OUT
 
     def start(self) -> MemoryState:
         """The overview."""
@@ -165,10 +177,14 @@ class MemoryPane(BasePane[MemoryState]):
 
     def enter_word(self, state: MemoryState, frame: Frame, answers: Answers) -> str:
         """What Enter does here."""
-        if self._mode(state) == OVERVIEW:
+        if self._mode(state) == HISTORY:
+            return "go"
+        if self._mode(state) == OVERVIEW and not self._no_data:
             entry = self._picked_entry(state, frame, answers)
             return "let go" if entry is not None and state.keeps(entry) else "keep"
-        return "go" if self._mode(state) == HISTORY else "blame"
+        if self._mode(state) == OVERVIEW:
+            return "history"
+        return "" if self._no_data else "blame"
 
     def place(self, state: MemoryState, frame: Frame, answers: Answers) -> str | None:
         """The bytes of the picked allocation, or the picked cell."""
@@ -261,12 +277,17 @@ class MemoryPane(BasePane[MemoryState]):
         self, state: MemoryState, frame: Frame, answers: Answers
     ) -> Change[MemoryState]:
         """The picked tensor is kept, from the picked shard on, or let go if it was kept
-        by that; an access's op is gone to; a cell is blamed.
+        by that, or without data its history is shown; an access's op is gone to; a cell
+        is blamed.
         """
         effects: tuple[Effect, ...] = ()
         if self._mode(state) == OVERVIEW:
             entry = self._picked_entry(state, frame, answers)
-            if entry is not None and state.keeps(entry):
+            if entry is not None and self._no_data:
+                history = self.views.index(HISTORY)
+                state = self.with_view(state, history)
+                state = replace(state, listed=_bytes_of(entry))
+            elif entry is not None and state.keeps(entry):
                 state = replace(state, kept=None, aim=None)
             elif entry is not None:
                 state = state.keeping(entry)
@@ -305,7 +326,7 @@ class MemoryPane(BasePane[MemoryState]):
         memory = self._memory(state, frame, answers)
         if memory is not None:
             total = min(memory.total, MOST_ALLOCATIONS)
-            room = _list_rows(memory, summary, frame)
+            room = self._list_rows(memory, summary, frame)
             rows = state.rows.settled(total, room, first_of(total))
             state = replace(state, rows=rows)
         if summary is None or not summary.name:
@@ -346,7 +367,7 @@ class MemoryPane(BasePane[MemoryState]):
         elif memory is None:
             return None
         elif memory.entries:
-            above += 1 + _list_rows(memory, summary, frame)
+            above += 1 + self._list_rows(memory, summary, frame)
         height = frame.height - above
         maps = 1 if mode == HEATMAP else 0
         return Window(frame.width, height, _look(mode, summary), maps)
@@ -390,6 +411,8 @@ class MemoryPane(BasePane[MemoryState]):
 
     def _needs_tensor(self, state: MemoryState) -> bool:
         """Whether the tensor is shown; or needed for a cell whose history is shown."""
+        if self._no_data:
+            return False
         return self._mode(state) != HISTORY or state.history_of is None
 
     def _history_queries(self, state: MemoryState, answers: Answers) -> list[Query]:
@@ -464,6 +487,9 @@ class MemoryPane(BasePane[MemoryState]):
             memory = answers.of(_allocations_query(state, frame))
             summary = self._summary(state, frame, answers)
             lines += self._overview(state, memory, summary, frame)
+        if self._no_data:
+            lines += self._why_no_numbers(frame)
+            return
         tensor: TensorSummary = answers.of(_summary_query(state, frame))
         if not tensor.name:
             return
@@ -483,6 +509,30 @@ class MemoryPane(BasePane[MemoryState]):
         else:
             lines += number_lines(tensor.grid, of_grid, state.cells, window)
 
+    def _why_no_numbers(self, frame: Frame) -> list[Line]:
+        """Why a trace without data shows none, wrapped to the pane; no lines before the
+        first op.
+        """
+        if frame.cursor < 0:
+            return []
+        parts = wrap(self._no_data, max(frame.width - 2, _LEAST_NOTE))
+        return [[(f" {part}", "mark")] for part in parts]
+
+    def _list_rows(
+        self, memory: Memory, summary: TensorSummary | None, frame: Frame
+    ) -> int:
+        """How many allocations are in view.
+
+        They leave room for the tensor below, also as long as it is not known whether
+        there is one; or for why there is none.
+        """
+        room = frame.height - 1
+        if self._no_data:
+            room = max(room - len(self._why_no_numbers(frame)), 1)
+        elif summary is None or summary.name:
+            room = max(frame.height // _LIST_SHARE, 1)
+        return min(room, len(memory.entries))
+
     def _overview(
         self,
         state: MemoryState,
@@ -493,7 +543,7 @@ class MemoryPane(BasePane[MemoryState]):
         """The allocations in view below their heading; no lines if there are none."""
         if not memory.entries:
             return []
-        first = memory.entries[: _list_rows(memory, summary, frame)]
+        first = memory.entries[: self._list_rows(memory, summary, frame)]
         longest = max(len(_name(entry)) for entry in first)
         columns = min(longest, max(frame.width - _PLACE_COLUMNS, _SHORTEST_NAME))
         head = (
@@ -529,8 +579,13 @@ class MemoryPane(BasePane[MemoryState]):
         self, lines: list[Line], state: MemoryState, frame: Frame, answers: Answers
     ) -> None:
         """Every access to a place, with the one before the cursor marked."""
-        if state.history_of is None:
+        if state.history_of is None and not self._no_data:
             answers.of(_summary_query(state, frame))
+            return
+        if state.history_of is None:
+            lines += self._why_no_numbers(frame)
+            if lines:
+                lines.append(_PICK_ONE)
             return
         query = ACCESSES_TO.ask(place=state.history_of)
         accesses: Accesses = answers.of(query)
@@ -613,18 +668,6 @@ def _with_cells(state: MemoryState, cells: Cells) -> MemoryState:
     return replace(state, cells=cells.clamped(state.shown.shape))
 
 
-def _list_rows(memory: Memory, summary: TensorSummary | None, frame: Frame) -> int:
-    """How many allocations are in view.
-
-    They leave room for the tensor below, also as long as it is not known whether there
-    is one.
-    """
-    room = frame.height - 1
-    if summary is None or summary.name:
-        room = max(frame.height // _LIST_SHARE, 1)
-    return min(room, len(memory.entries))
-
-
 def _last_before(accesses: Accesses, op: int) -> int:
     """The number of the last access that was made by an op, -1 if there is none."""
     return int(np.searchsorted(accesses.ops, op, side="right")) - 1
@@ -665,8 +708,13 @@ def _allocation(entry: MemoryEntry, columns: int, is_picked: bool, frame: Frame)
         mark = ">"
     name = clip(_name(entry), columns, frame.glyphs)
     place = f"{shard.space:<5} {shard.addr:>#14x} {shard.dtype:<5}"
-    shape = "x".join(str(extent) for extent in shard.shape)
+    shape = _shape(shard.shape)
     return f"{mark} {name} {place} {shape:<11} {_age(entry.writer, frame)}"
+
+
+def _shape(extents: Sequence[int]) -> str:
+    """A shape as in 8x64; that of a scalar as in numpy."""
+    return "x".join(str(extent) for extent in extents) or "()"
 
 
 def _head(summary: TensorSummary, state: MemoryState, width: int) -> list[Line]:
@@ -674,7 +722,7 @@ def _head(summary: TensorSummary, state: MemoryState, width: int) -> list[Line]:
     kept = ""
     if state.kept:
         kept = " (kept: Esc lets go)"
-    shape = "x".join(str(extent) for extent in summary.grid.shape)
+    shape = _shape(summary.grid.shape)
     line = [
         (f" {summary.name}{kept}", "bold"),
         (f" {summary.dtype} {shape}", "title"),

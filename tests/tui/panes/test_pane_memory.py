@@ -31,6 +31,7 @@ from kernbench.replay.inner_commands import (
 )
 from kernbench.replay.query import Query
 from kernbench.replay.views.grids import Heat, first_element
+from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace, TraceWriter
 from tui.draw import ASCII, Line
 from tui.panes.base import (
@@ -655,3 +656,83 @@ def test_a_cell_beyond_the_grid_is_its_nearest_before_it_is_drawn() -> None:
             state = change.state
         assert bench.pane.place(state, frame, bench.answers) == wanted
         assert wanted != first
+
+
+# -- without data ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def no_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was recorded with --no-data."""
+    path = tmp_path_factory.mktemp("no_data") / "softmax.msgpack"
+    params = {"m": 64, "n": 64}
+    run_bench("softmax", params=params, trace=path, data=False, verify=False)
+    return path
+
+
+def test_without_data_there_are_the_allocations_and_why_no_numbers(
+    no_data: Path,
+) -> None:
+    """It was an error alone, about an op of the host, in every view."""
+    bench = PaneBench(MemoryPane, no_data, 40, 80, 11)
+    head, first, *_, why = bench.lines
+    assert head.split()[:2] == ["allocation", "space"]
+    assert first.startswith("* ")
+    assert why.strip() == (
+        "no numbers: the run was recorded with --no-data; record it without"
+    )
+    assert len(bench.lines) == 11
+    assert "in hbm (" in bench.picture.subtitle
+    narrow = PaneBench(MemoryPane, no_data, 40, 30, 11)
+    assert " ".join(" ".join(narrow.lines[-3:]).split()) == why.strip()
+
+
+@pytest.mark.parametrize("view", ["numbers", "heatmap", "hex", "history"])
+def test_without_data_every_view_says_why(no_data: Path, view: str) -> None:
+    bench = PaneBench(MemoryPane, no_data, 40, 80, 11)
+    for _ in range(VIEWS.index(view)):
+        bench.send(ChangeView(1))
+    assert "recorded with --no-data" in bench.text
+    assert bench.enter_word == ("go" if view == "history" else "")
+
+
+def test_without_data_enter_on_an_allocation_lists_its_accesses(no_data: Path) -> None:
+    bench = PaneBench(MemoryPane, no_data, 40, 80, 11)
+    assert bench.enter_word == "history"
+    bench.send(Scroll(1))
+    (picked,) = [line for line in bench.lines if line.startswith(">")]
+    address = picked.split()[3]
+    bench.send(Enter())
+    assert VIEWS[bench.pane.view(bench.state)] == "history"
+    assert f" {address}:" in bench.lines[0]
+    assert len(bench.lines) > 1
+
+
+def test_without_data_nothing_is_said_before_the_first_op(no_data: Path) -> None:
+    bench = PaneBench(MemoryPane, no_data, -1, 80, 11)
+    assert bench.lines == [" before the first op: s steps to it"]
+
+
+def test_the_shape_of_a_scalar_is_that_of_numpy(tmp_path: Path) -> None:
+    """The list had a blank there, as if the shape were not known."""
+    path = tmp_path / "scalar.msgpack"
+    (tmp_path / "one.py").write_text(
+        "from kernbench.benches import bench\n"
+        "def k(x, y, tl):\n"
+        "    tl.store(y, tl.load(x) + tl.load(x[0]))\n"
+        '@bench(name="one", description="with a scalar")\n'
+        "def run(torch):\n"
+        '    x = torch.zeros((8,), "f32", name="x")\n'
+        '    y = torch.empty((8,), "f32", name="y")\n'
+        '    torch.launch("one", k, x, y)\n'
+    )
+    run_bench(str(tmp_path / "one.py"), trace=path)
+    index = Index(Trace.open(path))
+    loads = ops_of(index, "sip0.cube0.pe0.pe_dma")
+    bench = PaneBench(MemoryPane, index, loads[1], 100, 12)
+    marked = [line.split() for line in bench.lines if line.startswith("*")]
+    assert ["f32", "()"] in [words[4:6] for words in marked]
+    assert "f32 ()" in bench.text
+    session = ReplaySession(index.trace)
+    session.goto(loads[1])
+    assert " f32 ()" in " ".join("\n".join(session.memory().lines(100)).split())
