@@ -157,6 +157,23 @@ async def test_a_line_left_as_soon_as_it_is_opened_keeps_no_keys(
         assert session.cursor == 0
 
 
+@pytest.mark.parametrize(
+    ("key", "example"), [("b", "kind=gemm and pe=3"), ("w", "c[3,17] w")]
+)
+async def test_a_key_that_begins_a_stop_says_what_sets_it_and_what_else_may_be_typed(
+    key, example, drive, as_text_of
+) -> None:
+    """There was a line to type into, and a word above it that stood there already."""
+    async with drive(80, 24, key) as pilot:
+        await pilot.pause()
+        text = " ".join(as_text_of(pilot.app).split())
+        assert "Enter sets this stop, c then runs to " in text
+        assert example in text
+        await pilot.press("x")
+        await pilot.pause()
+        assert "Enter sets this stop" not in as_text_of(pilot.app)
+
+
 @pytest.mark.parametrize("key", ["/", "&"])
 async def test_a_prompt_for_an_expression_proposes_expressions(
     key, session, drive

@@ -105,6 +105,15 @@ _PLAY_S = 0.125
 
 _PROVED_BY = {PROVE_BOUND: BOUND, PROVE_HAZARDS: HAZARDS, PROVE_WHATIF: WHATIF}
 """The question that each effect proves."""
+_HOW_TO_BREAK = (
+    "Enter sets this stop, c then runs to it; or type what else it is to stop at: "
+    "kind=gemm and pe=3, bytes>4096"
+)
+_HOW_TO_WATCH = (
+    "Enter sets this stop, c then runs to what touches these bytes; or type others: "
+    "c[3,17] w (r reads, w writes, rw both)"
+)
+"""What is said when a key has begun one of these commands."""
 
 
 @dataclass(eq=False, slots=True)
@@ -661,6 +670,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             row = self.desk.index.ops.row(self.session.cursor)
             expr = f"comp = {row.component} and name = {row.name}"
         self.line.open(f"{BREAK.name} {expr}")
+        self.say(_HOW_TO_BREAK)
 
     def do_watch(self) -> None:
         """Begin the command that watches what is picked, or what this op writes."""
@@ -673,6 +683,7 @@ class CommandScreen(Screen[None], inherit_bindings=False):
             )
         else:
             self.line.open(f"{WATCH.name} {place} rw")
+            self.say(_HOW_TO_WATCH)
 
     def do_stops(self) -> None:
         """List the stops."""

@@ -215,6 +215,9 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
 
     @on(Input.Changed)
     def _typed(self) -> None:
+        """Once something is typed, what may follow is worth more than what was said."""
+        if self.line.display and self.line.value != self.line.opened_with:
+            self.say("")
         self._show_prompt()
 
     def lay_out(self) -> None:

@@ -36,7 +36,8 @@ class CommandLine(PromptInput):
     """The line that a command is typed into; hidden until ``open``.
 
     It posts RunCommand with the line that is to be run, and Hint with candidates of a
-    completion. It owns the lines that were run before.
+    completion. It owns the lines that were run before, and knows the text that it was
+    ``opened_with``.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -55,6 +56,7 @@ class CommandLine(PromptInput):
         self._past_lines: list[str] = []
         self.prompt = ":"
         self._before = ""
+        self.opened_with = ""
         self._recalled = 0  # index of the past line that is shown; their number: none
 
     def open(self, text: str = "", prompt: str = ":", before: str = "") -> None:
@@ -65,6 +67,7 @@ class CommandLine(PromptInput):
         self.prompt = prompt
         self.placeholder = _EXAMPLES.get(prompt, _COMMANDS)
         self._before = before
+        self.opened_with = text
         self._recalled = len(self._past_lines)
         self._set_line(text)
         self.display = True
