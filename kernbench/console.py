@@ -17,6 +17,10 @@ import click
 
 from kernbench.visible import visible, visible_text
 
+_ALIKE = 0.6
+"""The ratio of what two words have in common from which on they may be meant for each
+other, as in difflib."""
+
 
 class Program(click.Command):
     """A command of which a wrong call shows what was typed as all else is shown, and
@@ -36,8 +40,29 @@ class Program(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
-            said = visible(error.format_message())
+            if isinstance(error, click.NoSuchOption):
+                said = visible(_no_such_option(error, ctx))
+            else:
+                said = visible(error.format_message())
             raise click.UsageError(said, error.ctx or ctx) from None
+
+
+def _no_such_option(error: click.NoSuchOption, ctx: click.Context) -> str:
+    """What is said of an option that is none: the program of its name, or else the
+    options that it is like without the dashes, which all of them begin with.
+    """
+    from difflib import SequenceMatcher  # of calls that are right nobody needs it
+
+    word = error.option_name.lstrip("-")
+    root = ctx.find_root()
+    if isinstance(root.command, click.Group) and word in root.command.commands:
+        return f"no option {error.option_name}, but there is {root.command_path} {word}"
+    alike = [
+        name
+        for name in error.possibilities or ()
+        if SequenceMatcher(None, word, name.lstrip("-")).ratio() >= _ALIKE
+    ]
+    return click.NoSuchOption(error.option_name, possibilities=alike).format_message()
 
 
 def say(text: str, err: bool = False) -> None:

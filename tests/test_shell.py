@@ -261,6 +261,18 @@ def test_a_mistyped_name_gets_a_hint(what):
     assert hint in result.stderr
 
 
+def test_an_option_that_is_a_program_is_told_to_be_one():
+    """It was taken for a mistyped --set."""
+    error = kernbench("run", "--list").stderr
+    assert "no option --list, but there is kernbench list" in error
+    assert "--set" not in error
+
+
+def test_an_option_that_is_like_none_gets_no_hint():
+    """Its two dashes made --json of it."""
+    assert "you mean" not in kernbench("run", "matmul", "--lon").stderr
+
+
 def test_a_value_that_no_op_has_is_told_from_one_that_does_not_fit():
     asked = ["trace", "ops", MATMUL, "--where"]
     missing = kernbench(*asked, "name=TileToken/GEM", "--width", "200").stdout
