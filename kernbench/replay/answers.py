@@ -290,6 +290,9 @@ class Info:
         values["damaged"] = f"{found} found so far, check looks into every frame"
         values["error"] = self.error or "no"
         values["recording"] = self._recording()
+        if self.error or not self.complete:
+            # one that has begun is recorded when it ends
+            values["launches"] = f"{self.launches:,} that ended"
         values["verified"] = _VERIFIED[self.verified]
         del values["compared"]
         if self.verified and not self.compared:

@@ -1,5 +1,7 @@
 """The cursor: where it stands, how it moves, what it refuses."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from replay_logs import PE0, PE1, Log, load
@@ -7,6 +9,9 @@ from replay_logs import PE0, PE1, Log, load
 from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
 from kernbench.replay.query import Session
+from kernbench.trace import Trace
+
+TRACES = Path(__file__).parents[2] / "traces"
 
 
 def test_a_new_session_stands_before_the_first_op(session):
@@ -414,3 +419,11 @@ def test_a_session_cannot_be_changed_and_a_move_keeps_what_it_does_not_move():
     assert moved == Session(5, 2, (("here", 3),), (1, 2), (9,), made=6)
     assert isinstance(moved, Session)
     assert session.cursor == 4
+
+
+@pytest.mark.parametrize("name", ["matmul", "fault_ring_by_name"])
+def test_launches_of_a_run_that_failed_are_said_to_be_those_that_ended(name):
+    """It said 0 of a run whose kernels had made a hundred calls."""
+    info = ReplaySession(Trace.open(TRACES / f"{name}.msgpack")).info()
+    launches = info.facts()["launches"]
+    assert launches == (f"{info.launches} that ended" if info.error else "1")

@@ -57,8 +57,15 @@ KINDS_TEXT = "\n".join(
 )
 """The same in words, a line each."""
 
-# What a call waits for that never came back, so that none of its ops was recorded.
-NEVER_ENDED = {"recv": KINDS.index("arrival"), "send": KINDS.index("credit")}
+# What a call did, or waited for, that never came back, or did so as the run ended, so
+# that none of its ops was recorded.
+NEVER_ENDED = {
+    "recv": KINDS.index("arrival"),
+    "send": KINDS.index("credit"),
+    "load": LOAD,
+    "store": STORE,
+    "dot": COMPUTE,
+}
 _KIND_OF_CLASS = {
     "G": COMPUTE,
     "M": COMPUTE,

@@ -31,6 +31,7 @@ from kernbench.replay.time.kernel_calls import (
 from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.replay.time.op_index import OpIndex
 from kernbench.replay.time.pieces import (
+    COMPUTE,
     FIRST_WAIT,
     IDLE,
     ISSUE,
@@ -52,6 +53,10 @@ from kernbench.trace.hops import has_text, kernel_lines
 from kernbench.trace.mapped import Column
 from kernbench.trace.spec_values import issue_ns, spec_number
 
+_LAST_CALLS = 2
+"""The call that a PE was in when an error ended the run, and the one that came back at
+that very time.
+"""
 _EVERY = 256
 """PEs whose sums are added up between two calls of progress."""
 
@@ -114,9 +119,9 @@ class Ledger:
     def _table(self) -> list[str]:
         """A row a PE, with its share of each kind that took time."""
         shown = [i for i, kind in enumerate(self.kinds) if self.total[kind] > 0]
-        lines = [" " * 18 + "".join(f"{self.kinds[i]:>11}" for i in shown)]
+        lines = [" " * 18 + "".join(f" {self.kinds[i]:>11}" for i in shown)]
         for pe, shares in zip(self.pes, self.time / self._span(), strict=True):
-            lines.append(f"{pe:<18}" + "".join(f"{shares[i]:11.1%}" for i in shown))
+            lines.append(f"{pe:<18}" + "".join(f" {shares[i]:11.1%}" for i in shown))
         return lines
 
 
@@ -413,15 +418,20 @@ class StallIndex:
         op_starts = columns.t_start[ops] - self._setup_ns * pushed
         every_call = np.arange(len(calls))
         rest = np.full(len(calls), UNEXPLAINED)
-        if len(calls) and not len(by_cmd.ops.of(awaited[-1])):
+        rest_from = issued.copy()
+        for i in range(max(len(calls) - _LAST_CALLS, 0), len(calls)):
+            if len(by_cmd.ops.of(awaited[i])):
+                continue
             # What never ended has left no op and no wait.
-            last = trace.command(int(awaited[-1]))
-            if last is not None:
-                rest[-1] = NEVER_ENDED.get(last.call, UNEXPLAINED)
+            unended = trace.command(int(awaited[i]))
+            if unended is not None:
+                rest[i] = NEVER_ENDED.get(unended.call, UNEXPLAINED)
+            if rest[i] in (COMPUTE, LOAD, STORE):
+                rest_from[i] += self._issue_ns
 
         spans = Spans(
             owner=np.concatenate([op_call, wait_call, every_call, every_call]),
-            low=np.concatenate([op_starts, waits.t0[held], issued, issued]),
+            low=np.concatenate([op_starts, waits.t0[held], issued, rest_from]),
             high=np.concatenate(
                 [columns.t_end[ops], waits.t1[held], issued + self._issue_ns, until]
             ),

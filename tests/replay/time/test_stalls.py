@@ -12,7 +12,7 @@ from replay_logs import PE0, Log, double, load, store
 
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
 from kernbench.common.progress import Cancelled
-from kernbench.errors import UsageError
+from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay import ReplaySession
 from kernbench.replay.text import as_text
 from kernbench.replay.time import stalls
@@ -351,3 +351,62 @@ def test_the_end_of_a_kernel_is_no_call_of_its_last_line(tmp_path):
     its_calls = mine & (log.line[:] == int(row.site.rpartition(":")[2]))
     took = (log.t_resume[:] - log.t_issue[:])[its_calls].sum()
     assert row.time == pytest.approx(took + ended)
+
+
+def test_columns_of_the_table_do_not_touch():
+    kinds = ("issue", "unexplained", "hbm_channel")
+    table = stalls.Ledger(
+        t0=0.0,
+        t1=3.0,
+        pes=("sip0.cube0.pe0", "sip0.cube0.pe1"),
+        kinds=kinds,
+        time=np.ones((2, 3)),
+        total=dict.fromkeys(kinds, 2.0),
+        meanwhile={},
+        engines={},
+        errors=(),
+    )
+    assert list(kinds) in [line.split() for line in table.lines(100)]
+
+
+RAISES = """
+from kernbench.benches import bench
+from kernbench.runtime_api import DPPolicy
+
+
+def kernel(x, y, tl):
+    rows, _ = tl.own(x)
+    for row in rows:
+        part = tl.load(x[row : row + 1, :])
+        tl.store(y[row : row + 1, :], part * 2)
+        if row == 20:
+            raise ValueError("row 20")
+
+
+@bench(name="raises", description="an error ends it while others store")
+def run(torch):
+    by_rows = DPPolicy(pe="row_wise", num_cubes=1)
+    data = torch.rng.standard_normal((64, 64)).astype("f4")
+    x = torch.tensor(data, dp=by_rows, name="x")
+    y = torch.empty(x.shape, x.dtype, by_rows, name="y")
+    torch.launch("raises", kernel, x, y)
+"""
+
+
+@pytest.mark.slow
+def test_what_an_error_cut_short_counts_as_what_its_call_does(tmp_path):
+    """Its ops are not recorded, and 28 % of a line's time was unexplained."""
+    (tmp_path / "raises.py").write_text(RAISES)
+    path = tmp_path / "raises.msgpack"
+    with pytest.raises(KernbenchError, match="row 20"):
+        run_bench(str(tmp_path / "raises.py"), trace=path)
+    session = ReplaySession(Trace.open(path))
+    assert session.info().error
+    ledger = session.stalls()
+    assert ledger.total["unexplained"] == pytest.approx(0.0, abs=1e-6)
+    assert sum(ledger.total.values()) == pytest.approx(
+        len(ledger.pes) * (ledger.t1 - ledger.t0)
+    )
+    store = ledger.kinds.index("store")
+    # all PEs do the same until then
+    np.testing.assert_allclose(ledger.time[:, store], ledger.time[0, store], rtol=1e-6)
