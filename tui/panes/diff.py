@@ -613,7 +613,8 @@ class DiffPane(BasePane[DiffState]):
         for sentence in outputs.disagreements[:_RECORDED_SHOWN]:
             parts = wrap(sentence, max(frame.width - 2, 8))
             lines += [[(f" {part}", "mark")] for part in parts]
-        lines.append([(outputs_head(outputs), "dim")])
+        for text in outputs_head(outputs, frame.width):
+            lines.append([(text, "dim")])
         for i, out in enumerate(outputs.rows[first : first + room], first):
             mark = " "
             if out.row.tensor == shown:

@@ -97,13 +97,13 @@ def _lead(kind: str, found: str, keys: Mapping[str, str]) -> Line:
 # -- outputs ------------------------------------------------------------------
 
 
-def outputs_head(outputs: Outputs) -> str:
-    """What the columns of the outputs are, or why there are none."""
+def outputs_head(outputs: Outputs, width: int) -> list[str]:
+    """What the columns of the outputs are; or why there are none, wrapped."""
     if not outputs.rows:
-        return f" {outputs.note}"
+        return [f" {part}" for part in wrap(outputs.note, max(width - 2, 8))]
     names = f" {'output':<16} {'state':<12}"
     counts = f"{'bad':>{_COUNT}} {'of':>{_COUNT}}"
-    return f"{names} {counts} {'max abs':>9} {'max ulp':>{_ULPS}}"
+    return [f"{names} {counts} {'max abs':>9} {'max ulp':>{_ULPS}}"]
 
 
 def output_line(out: OutputRow, mark: str, picked: bool, glyphs: Glyphs) -> Line:

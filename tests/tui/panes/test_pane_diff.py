@@ -576,6 +576,20 @@ def test_why_hazards_were_not_looked_for_is_told_in_full(tmp_path: Path) -> None
     assert "record the run again without --no-data" in told
 
 
+@pytest.mark.parametrize("view", ["numbers", "heatmap", "outputs"])
+def test_why_there_are_no_outputs_is_told_in_full(tmp_path: Path, view: str) -> None:
+    """At 80 columns it ended in "is not in its t" and an ellipsis."""
+    path = tmp_path / "no_data.msgpack"
+    params = {"m": 64, "k": 64, "n": 64, "pes": 2}
+    run_bench("matmul", params=params, trace=path, data=False, verify=False)
+    bench = PaneBench(DiffPane, path, 8, 80, 11)
+    while VIEWS[bench.pane.view(bench.state)] != view:
+        bench.send(ChangeView(1))
+    assert all(len(line) <= 80 for line in bench.lines)
+    told = " ".join(line.strip() for line in bench.lines)
+    assert "so what the bench expects is not in its trace" in told
+
+
 def test_enter_on_a_hazard_goes_to_its_first_op_then_to_the_other() -> None:
     bench = diff("fault_missing_wait", 3, view="hazards")
     assert entered_and_followed(bench, 3) == [2, 1, 2]
