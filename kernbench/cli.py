@@ -379,10 +379,22 @@ def probe(topology: str | None, plugins: Texts, spec: Texts, as_json: bool) -> N
 @plugins_option
 @spec_option
 @json_option
-def info(topology: str | None, plugins: Texts, spec: Texts, as_json: bool) -> None:
+@click.argument("extra", nargs=-1, metavar="")
+def info(
+    topology: str | None,
+    plugins: Texts,
+    spec: Texts,
+    as_json: bool,
+    extra: tuple[str, ...],
+) -> None:
     """Show versions, the machine's size and peak numbers, where files are, and the
     benches.
     """
+    if extra:
+        raise UsageError(
+            f"info {extra[0]!r}: this is about kernbench and the machine; of a trace "
+            f"it is kernbench trace info {extra[0]}"
+        )
     from importlib.metadata import version
 
     import platformdirs

@@ -268,6 +268,21 @@ def test_an_option_that_is_a_program_is_told_to_be_one():
     assert "--set" not in error
 
 
+def test_a_trace_in_front_of_what_is_asked_is_told_to_stand_behind_it():
+    """It was the name of a command, and a FILE was missing."""
+    for words, wanted in [((), "info"), (("diagnose",), "diagnose")]:
+        result = kernbench("trace", MATMUL, *words)
+        assert result.exit_code == 2
+        assert f"as in kernbench trace {wanted} {MATMUL};" in result.stderr
+
+
+def test_info_of_a_trace_leads_to_that_command():
+    """It was an unexpected extra argument."""
+    result = kernbench("info", MATMUL)
+    assert result.exit_code == 2
+    assert f"it is kernbench trace info {MATMUL}" in result.stderr
+
+
 def test_an_option_that_is_like_none_gets_no_hint():
     """Its two dashes made --json of it."""
     assert "you mean" not in kernbench("run", "matmul", "--lon").stderr

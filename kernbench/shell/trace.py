@@ -48,7 +48,15 @@ class _Trace(ShellCommand):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; raises UsageError."""
-        ctx.obj = next((arg for arg in args if not arg.startswith("-")), None)
+        words = [arg for arg in args if not arg.startswith("-")]
+        ctx.obj = next(iter(words), None)
+        if words and Path(words[0]).is_file():
+            asked = next(iter(words[1:]), "info")
+            raise click.UsageError(
+                f"{words[0]!r} is a file: what it is asked stands in front of it, as "
+                f"in kernbench trace {asked} {words[0]}",
+                ctx,
+            )
         return super().parse_args(ctx, args)
 
     def shell_complete(
