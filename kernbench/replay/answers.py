@@ -254,6 +254,8 @@ class Info:
     """What a trace holds; ``plugins`` are the models of users that the run had, by
     name, with the SHA-256 of their files. ``changed`` is what a re-run did otherwise
     than the run that it repeats, ``part`` says what of another trace this is a part of.
+    ``later`` is the file of a later run, which was killed or still goes on, and was to
+    write this one.
     ``verified`` is None where Phase 2 did not execute the run; ``compared`` is how many
     outputs it compared.
     """
@@ -274,6 +276,7 @@ class Info:
     compared: int = 0
     changed: tuple[str, ...] = ()
     part: str = ""
+    later: str = ""
 
     def facts(self) -> dict[str, str]:
         """What there is to say in a line each, by its title."""
@@ -282,6 +285,9 @@ class Info:
         del values["changed"]
         del values["complete"]
         del values["part"]
+        del values["later"]
+        if self.later:
+            values["later run"] = f"was killed, or still goes on: {self.later}"
         if not self.plugins:
             del values["plugins"]
         values["end_ns"] = time_text(self.end_ns)

@@ -27,6 +27,7 @@ from kernbench.replay.time.op_index import OpIndex
 from kernbench.sim_engine.event_log import Site
 from kernbench.trace import Trace
 from kernbench.trace.changed import changed_of
+from kernbench.trace.frames import later_recording
 from kernbench.trace.groups import Groups
 from kernbench.trace.rows import Command as Call
 
@@ -438,6 +439,7 @@ class OpFacts:
             compared=len(trace.recorded_verdicts),
             changed=changed.lines() if changed else (),
             part="" if trace.window is None else trace.window.text,
+            later=str(later_recording(trace.path) or ""),
         )
 
     @property

@@ -436,6 +436,17 @@ def _is_plugin(stated: Any) -> bool:
     return isinstance(stated.get("name"), str) and isinstance(stated.get("sha"), str)
 
 
+def later_recording(path: Path) -> Path | None:
+    """What a later run has recorded that was to write the same file, and was killed or
+    still goes on; None if there is none.
+    """
+    partial = path.with_name(f"{path.name}.partial")
+    with suppress(OSError):
+        if partial.stat().st_mtime > path.stat().st_mtime:
+            return partial
+    return None
+
+
 def _not_there(path: Path, reason: str) -> str:
     """What to say of a file that cannot be opened, and which it may have been."""
     hint = "record one with `kernbench run BENCH --trace FILE`"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from os import utime
 from pathlib import Path
+from shutil import copy2
 
 import pytest
 
@@ -68,3 +70,17 @@ def test_a_short_name_is_worth_as_much(wrong):
 
 def test_where_there_is_room_for_little_it_says_where_the_cursor_is(wrong):
     assert status(wrong, 20).split()[:2] == ["op", "2/5"]
+
+
+def test_a_later_run_that_was_killed_is_told(tmp_path):
+    """Its recording is in FILE.partial, and FILE was shown as if it were that."""
+    path = tmp_path / "matmul.msgpack"
+    copy2(TRACES / path.name, path)
+    index = Index(Trace.open(path))
+    assert ".partial" not in status(index, 80)
+    assert "later run" not in index.ops.info().facts()
+    partial = tmp_path / "matmul.msgpack.partial"
+    partial.touch()
+    utime(path, (1.0, 1.0))
+    assert "later run: .partial" in status(index, 80)
+    assert str(partial) in index.ops.info().facts()["later run"]

@@ -113,6 +113,7 @@ class Status(LineWidget):
         verdicts = index.trace.recorded_verdicts
         self._wrong = sum(not ok for ok in verdicts.values())
         self._cut_off = not info.complete
+        self._later = info.later
 
     def update_line(
         self,
@@ -159,7 +160,9 @@ class Status(LineWidget):
         damaged = len(self._index.trace.damaged)
         if damaged:
             return count_text(damaged, "damaged frame")
-        return "file cut off" if self._cut_off else ""
+        if self._cut_off:
+            return "file cut off"
+        return "later run: .partial" if self._later else ""
 
     def _place(self, session: Session) -> list[_Part]:
         ops = len(self._index.ops)
