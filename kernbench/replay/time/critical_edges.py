@@ -27,6 +27,7 @@ from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import (
     are_of_types,
+    has_text,
     integers,
     named,
     rows_of_calls,
@@ -93,6 +94,7 @@ class EdgeFinder:
         self._moments = moments
         self.call_of_op = rows_of_calls(trace, trace.op_columns.cmd[:])
         self._composite, self._tile = tile_columns(trace)
+        self._is_push = named(trace, "ipcq_copy")
         self._host = host_order(trace, moments)
         self._issues = self._how_issued()
 
@@ -212,7 +214,9 @@ class EdgeFinder:
         if len(turn):
             late = log.t_issue[:] > self._moments.times[by] + SAME_NS
             what[in_kernel & late] = LAUNCH
-        at = log.t_issue[:] + issue_ns(self._trace.spec) * in_kernel
+        # The end of a kernel is recorded as a call, which nobody issues.
+        is_issued = in_kernel & ~has_text(self._trace, log.call, "exit")
+        at = log.t_issue[:] + issue_ns(self._trace.spec) * is_issued
         return _Issues(by, at, what, last)
 
     def _issued(self) -> tuple[Edges, ...]:
@@ -240,14 +244,12 @@ class EdgeFinder:
         return returns, starts
 
     def _ends_of_kernels(self) -> tuple[Edges, ...]:
-        """A kernel ends, by the return of its last call, when its ops have ended."""
+        """A kernel ends, by the return of its last call, when its ops have ended, or
+        the bytes of its sends have left.
+        """
         rows = np.flatnonzero(self.call_of_op >= 0)
         last = self._issues.last[self.call_of_op[rows]]
-        rows = rows[last >= 0]
-        last = last[last >= 0]
-        ends = self._trace.op_columns.t_end[rows]
-        gap = self._trace.commands.t_resume[last] - ends
-        return (Edges(rows, self._moments.call_return(last), gap, OPERAND),)
+        return self._waited_for(rows[last >= 0], last[last >= 0])
 
     def _awaited(self) -> tuple[Edges, ...]:
         """A call returns when the ops that it awaits have ended.
@@ -256,26 +258,35 @@ class EdgeFinder:
         ended: when its bytes have left.
         """
         log = self._trace.commands
-        ops = self._trace.op_columns
-        moments = self._moments
-        cmd = ops.cmd[:]
+        cmd = self._trace.op_columns.cmd[:]
         rows = np.flatnonzero((self._composite < 0) & (cmd != NO_CMD))
         cmd_awaited = np.where(log.launch[:] < 0, log.cmd[:], log.awaits[:])
         place, call = Groups(cmd_awaited).join(cmd[rows])
-        rows = rows[place]
-        returns = log.t_resume[call]
-        effect = moments.call_return(call.astype(np.int64))
-        ends = ops.t_end[rows]
-        ended = Edges(rows, effect, returns - ends, OPERAND)
+        return self._waited_for(rows[place], call.astype(np.int64))
 
-        early = returns < ends - SAME_NS
+    def _waited_for(self, rows: Ints, call: Ints) -> tuple[Edges, ...]:
+        """Each of some calls returns when an op has ended; of a push when its bytes
+        have left, however late they land.
+        """
+        ops = self._trace.op_columns
+        moments = self._moments
+        returns = self._trace.commands.t_resume[call]
+        effect = moments.call_return(call)
+        is_push = self._is_push[rows]
+        whole = rows[~is_push]
+        ended = Edges(
+            cause=whole,
+            effect=effect[~is_push],
+            gap=returns[~is_push] - ops.t_end[whole],
+            what=OPERAND,
+        )
+        sent = rows[is_push]
         rate = sent_bytes_per_ns(self._trace.spec)
-        sent = rows[early]
         bytes_left = ops.t_start[sent] + exact_times(ops.nbytes[sent] / rate)
         left = Edges(
             cause=moments.op_start(sent),
-            effect=effect[early],
-            gap=returns[early] - bytes_left,
+            effect=effect[is_push],
+            gap=returns[is_push] - bytes_left,
             what=self._classes[sent],
         )
         return left, ended

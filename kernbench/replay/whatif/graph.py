@@ -54,6 +54,7 @@ from kernbench.replay.whatif.weights import Weights
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import (
+    has_text,
     integers,
     kernel_lines,
     named,
@@ -352,7 +353,9 @@ class _Builder:
         free = in_kernel & (by < 0)
         by[free] = self._host.before(log.t_issue[free], moments)
 
-        issued = np.where(in_kernel, self._table.of(weights.issue)[0], 0)
+        # The end of a kernel is recorded as a call, which nobody issues.
+        is_issued = in_kernel & ~has_text(trace, log.call, "exit")
+        issued = np.where(is_issued, self._table.of(weights.issue)[0], 0)
         self._issued_after = by
         calls = np.arange(len(by))
         self._found.add(by, moments.call_return(calls), issued)
@@ -363,7 +366,7 @@ class _Builder:
         )
         self._found.add(by[call], moments.op_start(rows), begun)
 
-        # A kernel ends when all that it has issued has.
+        # A kernel ends when all that it has issued has, or was read, of a send.
         is_last = np.append(~follows, True)[: len(turn)]
         kernel = np.cumsum(np.append(False, ~follows))[: len(turn)]
         last = np.empty(len(turn), np.int64)
@@ -371,7 +374,7 @@ class _Builder:
         last[~in_kernel] = _NONE
         self._last_calls = np.unique(last[last >= 0])
         end = last[call]
-        self._found.add(rows[end >= 0], moments.call_return(end[end >= 0]))
+        self._waited_for(rows[end >= 0], moments.call_return(end[end >= 0]))
         self._awaited(rows)
 
     def _awaited(self, rows: Ints) -> None:
@@ -385,11 +388,19 @@ class _Builder:
         place, call = Groups(cmd_awaited).join(cmd[rows])
         rows = rows[place]
         effect = self._moments.call_return(call.astype(np.int64))
-        self._found.add(rows, effect)
-        early = self._moments.times[effect] < ops.t_end[rows] - SAME_NS
-        sent = rows[early]
-        left = self._table.of(weights.sent, ops.nbytes[sent].astype(np.int64))
-        self._found.add(self._moments.op_start(sent), effect[early], left)
+        self._waited_for(rows, effect)
+
+    def _waited_for(self, rows: Ints, returns: Ints) -> None:
+        """Returns of calls, each of which waits for an op to end.
+
+        Of a push it waits until the bytes have left, however late they land.
+        """
+        is_push = self._is_push[rows]
+        self._found.add(rows[~is_push], returns[~is_push])
+        sent = rows[is_push]
+        nbytes = self._trace.op_columns.nbytes[sent].astype(np.int64)
+        left = self._table.of(weights.sent, nbytes)
+        self._found.add(self._moments.op_start(sent), returns[is_push], left)
 
     # -- the host --
 

@@ -156,6 +156,56 @@ def test_at_any_rate_a_send_is_explained(tmp_path, rate_gbs):
     assert set(path.totals) == {"math", "dma read", "dma write", "set-up", "issue"}
 
 
+SENDS_LAST = """
+import numpy as np
+from kernbench.benches import bench
+from kernbench.ccl.install import install_ipcq
+from kernbench.runtime_api import DPPolicy
+
+
+def kernel(x, y, turn, tl):
+    a = tl.load(x)
+    part = tl.slice(a, (0, 0), (1, 256))
+    if turn == 0 and tl.program_id(0) == 0:
+        tl.send("E", part, wait=False)
+        tl.send("E", part)
+    elif turn == 0:
+        tl.store(y[:1], a, wait=False)
+        tl.recv("W", (1, 256), "f32")
+    elif tl.program_id(0) == 1:
+        tl.recv("W", (1, 256), "f32")
+
+
+@bench(name="sends_last", description="")
+def run(torch):
+    install_ipcq(
+        torch.engine,
+        world_size=2,
+        rank_to_pe=[(0, 0, 0), (0, 0, 1)],
+        neighbors=lambda rank: [{"E": 1}, {"W": 0}][rank],
+        slots=1,
+        slot_bytes=1024,
+    )
+    rows = DPPolicy(pe="row_wise", num_cubes=1, num_pes=2)
+    x = torch.tensor(np.ones((2, 4096)), "f32", rows, name="x")
+    y = torch.zeros((2, 4096), "f32", rows, name="y")
+    for turn in range(2):
+        torch.launch("kernel", kernel, x, y, turn)
+"""
+"""The first kernel of PE 0 ends when what it sent last was read, before it lands."""
+
+
+def test_a_kernel_that_ends_with_a_send_is_explained(tmp_path):
+    file = tmp_path / "sends_last.py"
+    file.write_text(SENDS_LAST)
+    spec = {"sips.count": 1, "cube_mesh.w": 1, "cube_mesh.h": 1}
+    spec |= {"cube.router.link_bw_gbs": 16.0, "pe.dma.burst_bytes": 8192}
+    run_bench(str(file), spec=spec, trace=tmp_path / "t")
+    path = ReplaySession(Trace.open(tmp_path / "t")).critical_path()
+    assert "unexplained" not in path.totals
+    assert path.totals["credit"] > 900
+
+
 @pytest.mark.parametrize("name", first_fast(BENCHES))
 def test_pieces_cover_the_launches_without_gap_or_overlap(benches, name):
     session = benches(name)
