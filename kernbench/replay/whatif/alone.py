@@ -155,7 +155,7 @@ class MovesAlone:
         landed = [0.0]
         agenda = Agenda()
 
-        def lands(op: int, when: float) -> None:
+        def lands(one: Sent, when: float) -> None:
             landed.append(when)
 
         deliveries = Deliveries(hbm, self._turns, agenda.at, lands)

@@ -106,11 +106,15 @@ class Sent(NamedTuple):
 
 
 class Known(NamedTuple):
-    """All that is sent, how old each command is, and by op when it has landed, ns."""
+    """All that is sent, how old each command is, and by op when it has landed, ns.
+
+    ``given_back`` is by op that has emptied a slot when the credit for it has come.
+    """
 
     sent: list[Sent]
     ages: list[Age]
     landed: dict[int, float]
+    given_back: dict[int, float]
 
 
 def known_of(trace: Trace, machine: Machine, moves: Moves) -> Known | None:
@@ -124,12 +128,12 @@ def known_of(trace: Trace, machine: Machine, moves: Moves) -> Known | None:
     if sent is None:
         return None
     ages = ages_of(trace, sent)
-    landed = landed_as_recorded(machine.spec.cube.hbm, turns, sent, ages)
+    landed, given_back = landed_as_recorded(machine.spec.cube.hbm, turns, sent, ages)
     ops = np.array([*landed], np.int64)
     told = np.array([*landed.values()])
     if (np.abs(trace.op_columns.t_end[ops] - told) > SAME_NS).any():
         return None
-    return Known(sent, ages, landed)
+    return Known(sent, ages, landed, given_back)
 
 
 def sent_on(trace: Trace, machine: Machine, moves: Moves) -> list[Sent] | None:
@@ -258,10 +262,11 @@ class MoveFinder:
         """What gives back the slot that an op has emptied."""
         log = self._trace.transfers
         path = int(log.path[transfer])
+        nbytes = int(log.nbytes[transfer])
         piece = Piece(
-            hops=self._hops(path, int(log.nbytes[transfer])),
+            hops=self._hops(path, nbytes),
             pause_ns=0.0,
-            whole_ns=0.0,
+            whole_ns=bytes_ns(nbytes, float(self._machine.slowest[path])),
             shares=(),
             base=0,
             port_ns=0.0,
@@ -453,8 +458,8 @@ class _Channel:
 class Deliveries:
     """Links, controllers and ports of SRAMs in one pass over time.
 
-    ``at`` has something done at a time, ``lands`` is told of an op that a move of it
-    will have landed, and when.
+    ``at`` has something done at a time, ``lands`` is told of a move, or of a credit,
+    that all of it will have landed, and when.
     """
 
     def __init__(
@@ -462,7 +467,7 @@ class Deliveries:
         hbm: HbmSpec,
         turns: Ints,
         at: Callable[[float, int, Action], None],
-        lands: Callable[[int, float], None],
+        lands: Callable[[Sent, float], None],
     ) -> None:
         self._hbm = hbm
         self._turns = turns
@@ -540,8 +545,8 @@ class Deliveries:
         """One more burst will have landed; with the last all of the move has."""
         move.arrived += 1
         move.landing = max(move.landing, landing)
-        if move.arrived == len(move.sent.pieces) and not move.sent.is_credit:
-            self._lands(move.sent.op, move.landing)
+        if move.arrived == len(move.sent.pieces):
+            self._lands(move.sent, move.landing)
 
     # -- at memories --
 
@@ -695,19 +700,23 @@ class Agenda:
 
 def landed_as_recorded(
     hbm: HbmSpec, turns: Ints, sent: list[Sent], ages: list[Age]
-) -> dict[int, float]:
-    """By op when all of it has landed if each move begins when it did, ns."""
-    found: dict[int, float] = {}
+) -> tuple[dict[int, float], dict[int, float]]:
+    """By op when all of it has landed if each move begins when it did, ns; and when
+    the credit has come for the slot that it has emptied.
+    """
+    landed: dict[int, float] = {}
+    given_back: dict[int, float] = {}
     agenda = Agenda()
 
-    def lands(op: int, when: float) -> None:
-        found[op] = max(found.get(op, 0.0), when)
+    def lands(one: Sent, when: float) -> None:
+        found = given_back if one.is_credit else landed
+        found[one.op] = max(found.get(one.op, 0.0), when)
 
     deliveries = Deliveries(hbm, turns, agenda.at, lands)
     for one, age in zip(sent, ages, strict=True):
         agenda.at(one.begins, one.turn, partial(deliveries.begin, sent=one, age=age))
     agenda.run()
-    return found
+    return landed, given_back
 
 
 def ages_of(trace: Trace, sent: list[Sent]) -> list[Age]:

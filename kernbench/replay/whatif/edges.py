@@ -17,6 +17,7 @@ AT_LINK = 1
 AT_MEMORY = 2
 SLOT = 3
 AT_CHANNEL = 4
+CREDIT = 5
 """Kinds of edges: of all but the first a graph says which they are."""
 
 BUSY_SHARE = 0.2

@@ -40,6 +40,7 @@ from kernbench.replay.whatif.edges import (
     AT_CHANNEL,
     AT_LINK,
     AT_MEMORY,
+    CREDIT,
     MOST_SLOWER,
     SLOT,
     Found,
@@ -49,6 +50,7 @@ from kernbench.replay.whatif.launch_ways import launch_ways
 from kernbench.replay.whatif.machine import Machine
 from kernbench.replay.whatif.move_edges import MoveEdges, NodesOfMoves
 from kernbench.replay.whatif.moves import Moves, moves_of
+from kernbench.replay.whatif.sends import sends_in_turn
 from kernbench.replay.whatif.services import Services, services_of
 from kernbench.replay.whatif.weights import Weights
 from kernbench.trace import Trace
@@ -90,10 +92,11 @@ class Graph:
     step it is (a place in ``lines``, -1: of none); ``is_queue`` says that the two were
     served one behind the other by a link, a controller of HBM or a channel of a TCM,
     ``is_memory`` that it was a controller, ``is_channel`` a channel; ``is_slot`` that
-    an op started when another had left its engine. The edges into a node follow each
-    other, and come after those into each of their causes. ``last`` are the nodes with
-    which a run may end, ``served`` are those at links and controllers, ``reads`` and
-    ``writes`` those at the channels of a TCM.
+    an op started when another had left its engine, ``is_credit`` that a push started
+    when a slot of a ring had been given back. The edges into a node follow each other,
+    and come after those into each of their causes. ``last`` are the nodes with which a
+    run may end, ``served`` are those at links and controllers, ``reads`` and ``writes``
+    those at the channels of a TCM.
     ``in_order`` are pairs of starts of tiles, of which the second never asks for its
     engine before the first one does. ``lanes`` are ops at their engines,
     ``host_begins`` the starts of launches and of ops of the host, which come as soon as
@@ -125,6 +128,7 @@ class Graph:
     is_memory: Bools
     is_channel: Bools
     is_slot: Bools
+    is_credit: Bools
     served: Served
     reads: Served
     writes: Served
@@ -277,6 +281,7 @@ class _Builder:
             is_memory=is_memory,
             is_channel=kind_of_edge == AT_CHANNEL,
             is_slot=kind_of_edge == SLOT,
+            is_credit=kind_of_edge == CREDIT,
             served=_all_served(self._found.served),
             reads=self._at_channels[0],
             writes=self._at_channels[1],
@@ -578,11 +583,25 @@ class _Builder:
         same = np.diff(slot[rows]) == 0
         before = rows[:-1][same]
         after = rows[1:][same]
-        weight = np.zeros(len(before), np.int64)
+        starts = self._moments.op_start(after)
         again = is_copy[after] & ~is_copy[before]
-        weight[again] = self._credits(weights.credit, before[again])
-        self._found.add(before, self._moments.op_start(after), weight)
+        self._found.add(before[~again], starts[~again])
+        given_back = self._credits(weights.credit, before[again])
+        self._found.add(before[again], starts[again], given_back, kind=CREDIT)
         self._last_credits(rows[~is_copy[rows]])
+        pushes = np.flatnonzero(is_copy)
+        self._sends(pushes, slot[pushes])
+
+    def _sends(self, rows: Ints, slots: Ints) -> None:
+        """A push is set up when what was sent before it in its direction was read.
+
+        ``rows`` are pushes, each into one of ``slots``, by its address.
+        """
+        before, behind = sends_in_turn(self._trace, rows, slots)
+        nbytes = self._trace.op_columns.nbytes[before].astype(np.int64)
+        read = self._table.of(weights.sent_and_set_up, nbytes)
+        start = self._moments.op_start
+        self._found.add(start(before), start(behind), read)
 
     def _credits(self, formula: weights.Formula, rows: Ints) -> Ints:
         """The class of giving back what some ops have emptied."""

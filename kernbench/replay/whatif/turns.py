@@ -28,7 +28,7 @@ from typing import TypeAlias
 import numpy as np
 
 from kernbench.common.arrays import Floats, Ints
-from kernbench.common.exact_time import SAME_NS
+from kernbench.common.exact_time import SAME_NS, exact_ns
 from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.replay.time.critical_edges import pools
 from kernbench.replay.whatif.certainty import Queues
@@ -87,7 +87,9 @@ class Turns:
 
     Behind the nodes of the graph is one for each move that data make: it begins there.
     ``_begins`` is by such a node what it sends, ``_lands`` by op how many of its moves
-    have to land. Both are empty where deliveries do not explain the recording.
+    have to land. A push waits for the credit of its slot: ``_frees`` is by op that has
+    emptied a slot the start of the next push into it, for which ``_lands`` counts that.
+    All are empty where deliveries do not explain the recording.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class Turns:
         self._graph = graph
         self._queues = queues
         self._hbm = machine.spec.cube.hbm
+        self._push_set_up_ns = exact_ns(machine.spec.pe.dma.setup_ns)
         self._turn_of_node = turns_of(trace)
         self._moments = len(graph.moments.times)
         self._times: list[float] = graph.times.tolist()
@@ -110,12 +113,19 @@ class Turns:
         self.end = float(graph.times[graph.ends].max())
         known = known_of(trace, machine, graph.moves)
         self.explains = known is not None
+        self._frees: dict[int, int] = {}
+        if known is not None:
+            self._frees = _freed_by(graph, known.given_back)
         self._add_edges(graph, queues, weight)
         self._landed_as_recorded: dict[int, float] = {}
         self._begins: dict[int, tuple[Sent, Age]] = {}
         self._lands: Counter[int] = Counter()
         if known is not None:
-            self._landed_as_recorded = known.landed
+            self._landed_as_recorded = dict(known.landed)
+            for op, when in known.given_back.items():
+                if op in self._frees:
+                    begins = when + self._push_set_up_ns
+                    self._landed_as_recorded[self._frees[op]] = begins
             self._add_moves(trace, graph, known.sent, known.ages, machine)
         self._add_order(trace, graph)
         self._add_engines(trace, graph)
@@ -149,6 +159,7 @@ class Turns:
         if self.explains:
             is_step = graph.is_step_of_move
             left_out = is_step[graph.cause] | is_step[graph.effect] | graph.is_queue
+            left_out |= graph.is_credit & np.isin(graph.cause, [*self._frees])
         cold = weight[graph.cold].tolist()
         streams = weight[graph.streams].tolist()
         behind = graph.behind.tolist()
@@ -209,6 +220,8 @@ class Turns:
             self._begins[node] = (one, age)
             if not one.is_credit:
                 self._lands[one.op] += 1
+            elif one.op in self._frees:
+                self._lands[self._frees[one.op]] += 1
             self._issued_after[node] = issued
             set_up = one.begins - self._times[before] + more
             self._causes.append([(before, set_up)])
@@ -344,7 +357,8 @@ class Turns:
     ) -> float:
         """When the causes of a node let it come, -inf without any; servers are none.
 
-        ``landed`` is by op when its moves have.
+        ``landed`` is by op when its moves have, and by the start of a push when it can
+        be set up after the credit of its slot.
         """
         latest = landed.get(node, -inf)
         for first in self._asks_behind.get(node, ()):
@@ -384,6 +398,7 @@ class Turns:
             return None
         changed = copy(self)
         changed._hbm = machine.spec.cube.hbm
+        changed._push_set_up_ns = exact_ns(machine.spec.pe.dma.setup_ns)
         changed._times = graph.times.tolist()
         changed._add_edges(graph, self._queues, weight)
         changed._begins = {}
@@ -428,9 +443,15 @@ class Turns:
             for node, causes in enumerate(self._causes)
         ]
 
-        def lands(op: int, when: float) -> None:
-            walk.landed[op] = max(walk.landed.get(op, 0.0), when)
-            self._awaits_less(walk, op)
+        def lands(one: Sent, when: float) -> None:
+            node = one.op
+            if one.is_credit:
+                if node not in self._frees:
+                    return
+                node = self._frees[node]
+                when += self._push_set_up_ns
+            walk.landed[node] = max(walk.landed.get(node, 0.0), when)
+            self._awaits_less(walk, node)
 
         deliveries = Deliveries(self._hbm, self._turn_of_node, walk.at, lands)
         walk.deliveries = deliveries
@@ -533,6 +554,15 @@ class Turns:
         walk.at(now, one.turn, begin, self._turn_of[node])
 
 
+def _freed_by(graph: Graph, given_back: Mapping[int, float]) -> dict[int, int]:
+    """By op that has emptied a slot the start of the push that waits for its credit, of
+    credits of which it is known when they have come.
+    """
+    edges = np.flatnonzero(graph.is_credit)
+    pairs = zip(graph.cause[edges].tolist(), graph.effect[edges].tolist(), strict=True)
+    return {op: start for op, start in pairs if op in given_back}
+
+
 class _Walk:
     """What one pass over all nodes has found so far.
 
@@ -542,8 +572,8 @@ class _Walk:
     first, ``waiting`` who waits for one, ``left`` of which composite the op was that
     left last, and when. ``served`` is by link or controller who was served last.
     ``deliveries`` are the moves under way, ``landed`` is by op when those of its moves
-    have that did, ``actions`` are what is to be done of them yet, by their numbers in
-    ``coming``.
+    have that did, and by the start of a push as ``_asks`` says, ``actions`` are what is
+    to be done of them yet, by their numbers in ``coming``.
     """
 
     def __init__(self, nodes: int, free: dict[int, int]) -> None:

@@ -223,6 +223,11 @@ def sent_and_cycle(machine: Machine, nbytes: Ints) -> Floats:
     return sent(machine, nbytes) + cycle(machine)
 
 
+def sent_and_set_up(machine: Machine, nbytes: Ints) -> Floats:
+    """The bytes of a push have left, and the push of the next send is set up."""
+    return sent(machine, nbytes) + set_up(machine)
+
+
 # -- memories and links ------------------------------------------------------------
 
 IN_TCM = 0

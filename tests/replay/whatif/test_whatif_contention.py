@@ -126,7 +126,6 @@ CHANGES = [
     ("buffered", "pe.clock_ghz", 4.0),
     ("rings", "cube.ucie.overhead_ns", 0.0),
     ("rings", "cube.ucie.bw_gbs", 256.0),
-    ("rings", "pe.dma.setup_ns", 80.0),
 ]
 
 
