@@ -119,9 +119,15 @@ def why_never_sure(known: KnownRun) -> str:
     return _HELD_BY_NONE if known.graph.held_by_none else ""
 
 
-def why_other_times_are_unsure(known: KnownRun) -> str:
-    """Why any times but the recorded ones are unsure; "" if nothing says so."""
-    return _CREDITS if known.has_credits else why_never_sure(known)
+def why_other_times_are_unsure(known: KnownRun, in_turns: bool) -> str:
+    """Why any times but the recorded ones are unsure; "" if nothing says so.
+
+    Who waits for which slot of a ring then is known of times that are found
+    ``in_turns``, where turns explain the recording, and of no others.
+    """
+    if known.has_credits and not (in_turns and known.is_explained_in_turns):
+        return _CREDITS
+    return why_never_sure(known)
 
 
 def why_order_changes(
@@ -130,13 +136,17 @@ def why_order_changes(
     scenario: Scenarios,
     machine: Machine,
     progress: Progress,
+    in_turns: bool = False,
 ) -> str:
-    """Why the order in which was served makes times unsure; "" if it does not."""
+    """Why the order in which was served makes times unsure; "" if it does not.
+
+    ``in_turns`` says that they are to be found in turns, if these explain the
+    recording.
+    """
     times, overtaken = order
     weight = scenario.weight[:, 0]
-    why = computed_beside(
-        lambda: _why_contended(known, order, weight, machine), progress, 0.1
-    )
+    contended = partial(_why_contended, known, order, weight, machine, in_turns)
+    why = computed_beside(contended, progress, 0.1)
     if why or not len(overtaken):
         return why
     other = known.batches.walk(scenario, stage(progress, 0.2, 1.0), overtaken)[:, 0]
@@ -159,7 +169,7 @@ def why_refreshed_otherwise(known: KnownRun, machine: Machine) -> str:
 
 
 def _why_contended(
-    known: KnownRun, order: Order, weight: Floats, machine: Machine
+    known: KnownRun, order: Order, weight: Floats, machine: Machine, in_turns: bool
 ) -> str:
     """Why servers make times unsure without a further walk; "" if they do not."""
     queues = known.queues
@@ -174,7 +184,7 @@ def _why_contended(
             return _OTHER_ROWS.format(share=off)
     if np.array_equal(by_node, known.graph.times):
         return ""
-    why = why_other_times_are_unsure(known)
+    why = why_other_times_are_unsure(known, in_turns)
     if why:
         return why
     span = known.mean_span(times)

@@ -8,7 +8,12 @@ from functools import cached_property, partial
 import numpy as np
 
 from kernbench.common.arrays import Array, Floats
-from kernbench.common.progress import Progress, computed_beside, stage
+from kernbench.common.progress import (
+    Progress,
+    computed_beside,
+    no_progress,
+    stage,
+)
 from kernbench.errors import RefusedError
 from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.replay.time.spans import launches_not_ended
@@ -22,7 +27,7 @@ from kernbench.replay.whatif.links import ChangedLinks, recorded_links
 from kernbench.replay.whatif.machine import Machine, ways_of
 from kernbench.replay.whatif.slack import slacks
 from kernbench.replay.whatif.streams import Streams
-from kernbench.replay.whatif.turns import Turns
+from kernbench.replay.whatif.turns import MOST_EDGES, Turns
 from kernbench.replay.whatif.walk import Batches, Scenarios
 from kernbench.topology import recorded_spec
 from kernbench.topology.spec import TopologySpec
@@ -114,6 +119,15 @@ class KnownRun:
             )
             self._turns = computed_beside(make, progress, 0.0)
         return self._turns
+
+    @property
+    def is_explained_in_turns(self) -> bool:
+        """Whether it is small enough to be re-timed in turns, and these come to what
+        was recorded.
+        """
+        if len(self.graph.cause) > MOST_EDGES:
+            return False
+        return self.turns(no_progress).explains
 
     def slacks(self, progress: Progress) -> Floats:
         """By node of the graph its slack, ns, as ``slack.slacks`` has it."""

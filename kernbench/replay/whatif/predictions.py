@@ -48,7 +48,7 @@ def prediction(
         why = NEVER_ENDED
     if not why:
         rest = stage(progress, 0.5, 0.7)
-        why = why_order_changes(known, order, one, machine, rest)
+        why = why_order_changes(known, order, one, machine, rest, in_turns=True)
     if not why and spec != known.spec:
         rest = stage(progress, 0.7, 1.0)
         times, why = _as_served(known, machine, weight, times, rest)
@@ -89,7 +89,7 @@ def _as_served(
     times[place[is_other], 0] = came[is_other]
     if np.array_equal(times[place, 0], known.graph.times):
         return times, ""
-    why = why_other_times_are_unsure(known)
+    why = why_other_times_are_unsure(known, in_turns=True)
     if why:
         return times, why
     held_ns = known.holds.held(times[:, 0], machine)

@@ -124,7 +124,6 @@ CHANGES = [
     ("tiles", "cube.hbm.channel_bw_gbs", 4.0),
     ("tiles", "cube.hbm.channel_bw_gbs", 6.0),
     ("buffered", "pe.clock_ghz", 4.0),
-    ("rings", "cube.ucie.overhead_ns", 0.0),
     ("rings", "cube.ucie.bw_gbs", 256.0),
 ]
 
@@ -162,6 +161,27 @@ def test_no_sure_answer_is_wrong_where_others_are_met_on_the_way(
     assert abs(error) > 0.02  # these are those that the graph gets wrong
     assert not answer.sure
     assert answer.why
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("cube.ucie.overhead_ns", 0.0),
+        ("pe.clock_ghz", 0.25),
+        ("pe.dma.setup_ns", 80.0),
+        ("pe.dma.setup_ns", 160.0),
+    ],
+)
+@pytest.mark.slow
+def test_who_waits_for_slots_of_a_full_ring_is_known(recorded, field, value, tmp_path):
+    file, index = recorded("rings")
+    answer = index.predict((f"{field}={value}",))
+    path = tmp_path / "changed.msgpack"
+    run_bench(str(file), spec=TWO_CUBES | {field: value}, trace=path)
+    (launch,) = Trace.open(path).launches
+    (told,) = answer.launches
+    assert told.predicted_ns == pytest.approx(launch.t_end - launch.t_start, abs=0.01)
+    assert answer.sure
 
 
 @pytest.mark.parametrize(
