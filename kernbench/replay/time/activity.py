@@ -44,6 +44,7 @@ from kernbench.common.progress import (
     parts,
     stage,
 )
+from kernbench.common.resumable import Resumable, Steps, beside, within
 from kernbench.errors import UsageError
 from kernbench.replay.text import count_text, table, time_text
 from kernbench.replay.time.kernel_calls import ends_of_calls, kernel_calls
@@ -60,7 +61,12 @@ from kernbench.replay.time.passages import (
     transaction_spans,
     transactions_of,
 )
-from kernbench.replay.time.rows_in_window import BLOCK, RowsInWindow, Times
+from kernbench.replay.time.rows_in_window import (
+    BLOCK,
+    RowsInWindow,
+    Times,
+    rows_in_window,
+)
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups, ranges
 from kernbench.trace.mapped import Column
@@ -227,7 +233,7 @@ class ActivityIndex:
         self._block = block
         self._whole: _Tables | None = None
         self._count = 0
-        self._going_on: _GoingOn | None = None
+        self._going_on = Resumable(self._finding_what_goes_on)
         self._windows: OrderedDict[tuple[float, float], _Tables] = OrderedDict()
         self._curves: OrderedDict[int, _Curves] = OrderedDict()
 
@@ -466,7 +472,7 @@ class ActivityIndex:
         window = (t0, t1)
         tables = self._windows.get(window)
         if tables is None:
-            going_on = self._what_goes_on(whole, stage(progress, 0.7, 0.9))
+            going_on = self._going_on.result(stage(progress, 0.7, 0.9))
             most = sum(log.most(t0, t1) for log in going_on)
             if most * _SHORT > self._count:
                 return whole
@@ -503,27 +509,28 @@ class ActivityIndex:
             )
         return self._whole
 
-    def _what_goes_on(self, whole: _Tables, progress: Progress) -> _GoingOn:
+    def _finding_what_goes_on(self) -> Steps[_GoingOn]:
         """What finds the rows of all logs that go on in a window."""
-        if self._going_on is None:
-            trace = self._trace
-            waits = trace.waits
-            calls = trace.commands
-            ops = trace.op_columns
-            rest_ns = longest_rest(whole.stops, whole.transactions.sizes)
-            sent = partial(times_of_transactions, trace, whole.transactions, rest_ns)
-            times_of: tuple[tuple[Column, Times], ...] = (
-                (trace.transfers.t0, sent),
-                (waits.t0, lambda rows: (waits.t0[rows], waits.t1[rows])),
-                (calls.t_issue, lambda rows: (calls.t_issue[rows], whole.ends[rows])),
-                (ops.t_start, lambda rows: (ops.t_start[rows], ops.t_end[rows])),
-            )
-            found = []
-            for number, (column, times) in enumerate(times_of):
-                part = stage(progress, number / 4, (number + 1) / 4)
-                found.append(RowsInWindow(len(column), times, part, self._block))
-            self._going_on = _GoingOn(*found)
-        return self._going_on
+        whole = self._whole_tables(no_progress)
+        trace = self._trace
+        waits = trace.waits
+        calls = trace.commands
+        ops = trace.op_columns
+        rest_ns = yield from beside(
+            lambda: longest_rest(whole.stops, whole.transactions.sizes), 0.0
+        )
+        sent = partial(times_of_transactions, trace, whole.transactions, rest_ns)
+        times_of: tuple[tuple[Column, Times], ...] = (
+            (trace.transfers.t0, sent),
+            (waits.t0, lambda rows: (waits.t0[rows], waits.t1[rows])),
+            (calls.t_issue, lambda rows: (calls.t_issue[rows], whole.ends[rows])),
+            (ops.t_start, lambda rows: (ops.t_start[rows], ops.t_end[rows])),
+        )
+        found = []
+        for number, (column, times) in enumerate(times_of):
+            steps = rows_in_window(len(column), times, self._block)
+            found.append((yield from within(steps, number / 4, (number + 1) / 4)))
+        return _GoingOn(*found)
 
     def _window_tables(
         self, whole: _Tables, going_on: _GoingOn, t0: float, t1: float

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from kernbench.common.arrays import Array, Floats, Ints
-from kernbench.common.progress import Progress, parts
+from kernbench.common.resumable import Steps
 from kernbench.trace.groups import ranges
 
 BLOCK = 1 << 12
@@ -23,23 +23,34 @@ Times: TypeAlias = Callable[["slice | Array"], tuple[Floats, Floats]]
 """Of some rows since when and until when (ns) each goes on, at most."""
 
 
+def rows_in_window(count: int, times: Times, block: int = BLOCK) -> Steps[RowsInWindow]:
+    """What finds the rows of a log of ``count`` rows that go on in any window."""
+    low = []
+    high = []
+    for begin in range(0, count, block):
+        yield begin / count
+        since, until = times(slice(begin, min(begin + block, count)))
+        low.append(since.min())
+        high.append(until.max())
+    return RowsInWindow(
+        count, times, block, np.array(low, np.float64), np.array(high, np.float64)
+    )
+
+
 class RowsInWindow:
-    """The rows of a log of ``count`` rows that go on in any window."""
+    """The rows of a log of ``count`` rows that go on in any window.
+
+    ``low`` and ``high`` are by block from when to when any row of it goes on, ns.
+    """
 
     def __init__(
-        self, count: int, times: Times, progress: Progress, block: int = BLOCK
+        self, count: int, times: Times, block: int, low: Floats, high: Floats
     ) -> None:
         self._count = count
         self._times = times
         self._block = block
-        lows = []
-        highs = []
-        for part in parts(count, progress, block):
-            since, until = times(part)
-            lows.append(since.min())
-            highs.append(until.max())
-        self._low = np.array(lows, np.float64)
-        self._high = np.array(highs, np.float64)
+        self._low = low
+        self._high = high
 
     def most(self, t0: float, t1: float) -> int:
         """The most rows that may go on from t0 to t1 ns."""

@@ -15,13 +15,15 @@ import pytest
 from replay_logs import Log, double, load
 
 from kernbench.common.messages import NO_CMD
+from kernbench.common.progress import Cancelled
+from kernbench.common.resumable import Resumable
 from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
 from kernbench.replay.index import Index
 from kernbench.replay.plain import as_data
 from kernbench.replay.text import as_text
 from kernbench.replay.time.activity import ActivityIndex
-from kernbench.replay.time.rows_in_window import RowsInWindow
+from kernbench.replay.time.rows_in_window import RowsInWindow, rows_in_window
 from kernbench.runtime_api import run_bench
 from kernbench.topology import load_topology
 from kernbench.trace import Trace, TraceWriter
@@ -375,23 +377,53 @@ def test_cells_of_a_short_window_are_those_of_the_run(bundled, looks):
     assert looks
 
 
+def found_in_window(count, times, block):
+    return Resumable(lambda: rows_in_window(count, times, block)).result()
+
+
 def test_rows_in_a_window_are_those_that_a_look_at_all_finds():
     rng = np.random.default_rng(5)
     since = np.sort(rng.uniform(0.0, 100.0, 203))
     until = since + rng.choice([0.0, 1.0, 60.0], 203, p=[0.2, 0.75, 0.05])
-    told = []
 
     def times(rows):
         return since[rows], until[rows]
 
-    rows = RowsInWindow(203, times, told.append, block=10)
-    assert len(told) == 21
+    rows = found_in_window(203, times, block=10)
     for t0, t1 in [(0.0, 100.0), (-5.0, -1.0), (30.0, 30.0), (50.0, 52.5), (7, 200)]:
         wanted = np.flatnonzero((since <= t1) & (until >= t0))
         assert rows.of(t0, t1).tolist() == wanted.tolist()
         assert rows.most(t0, t1) >= len(wanted)
     assert rows.most(-5.0, -1.0) == 0
-    assert RowsInWindow(0, times, told.append).of(0.0, 1.0).tolist() == []
+    assert found_in_window(0, times, block=10).of(0.0, 1.0).tolist() == []
+
+
+def test_what_finds_rows_in_windows_goes_on_where_it_was_cancelled(session):
+    apart = ActivityIndex(session.trace, session.index.op_index, kept=0, block=1)
+    apart.used()
+    t1 = session.trace.end_ns / 50
+    steps = []
+    apart.cells([0], 0.0, t1, 7, steps.append)
+    at_once = len(steps)
+    apart = ActivityIndex(session.trace, session.index.op_index, kept=0, block=1)
+    apart.used()
+    cancelled = 0
+    while True:
+        left = 30
+
+        def few(done):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Cancelled("enough")
+
+        try:
+            apart.cells([0], 0.0, t1, 7, few)
+            break
+        except Cancelled:
+            cancelled += 1
+            assert cancelled < at_once
+    assert cancelled > 2
 
 
 def test_the_busiest_come_first_and_a_pattern_picks_components(bundled):
