@@ -31,6 +31,8 @@ _COMES = "..."
 """In place of a finding that is looked for once nothing is pressed."""
 _IN_ITS_VIEW = "in its view"
 """In place of one that is only looked for where the user opens its view."""
+_NOT_ALL = "none found, not all looked at"
+"""In place of no hazards where some could not be looked for."""
 _COUNT = 9
 """Columns of a number of elements."""
 _ULPS = 8
@@ -74,6 +76,8 @@ def leads(answers: Answers, keys: Mapping[str, str]) -> Line:
         count = _not_known(soon)
     elif not hazards.ok:
         count = f"{len(hazards.rows):,}"
+    elif hazards.note:
+        count = _NOT_ALL
     found = {DIVERGENCE: op, HAZARD_LIST: count}
     return [run for kind, what in found.items() for run in _lead(kind, what, keys)]
 
@@ -87,7 +91,7 @@ def _lead(kind: str, found: str, keys: Mapping[str, str]) -> Line:
     """One finding, in the style of how bad it is; the keys to its view where that has
     more.
     """
-    styles = {"none": "flight", _COMES: "dim", _IN_ITS_VIEW: "dim"}
+    styles = {"none": "flight", _COMES: "dim", _IN_ITS_VIEW: "dim", _NOT_ALL: "mark"}
     line: Line = [(f" {kind}: {found} ", styles.get(found, "bad"))]
     if found not in ("none", _COMES):
         line.append((f"({keys[kind]}) ", "dim"))

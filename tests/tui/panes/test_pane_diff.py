@@ -668,6 +668,18 @@ def test_divergence_and_hazards_lead_the_pane_unasked(trace: str, found: str) ->
     assert bench.lines[0] == f" first divergence: {found}"
 
 
+def test_hazards_are_not_said_to_be_none_where_not_all_was_looked_at(
+    tmp_path: Path,
+) -> None:
+    """Of a run without data it said "none": nobody had compared the phases."""
+    path = tmp_path / "no_data.msgpack"
+    params = {"m": 64, "k": 64, "n": 64, "pes": 2}
+    run_bench("matmul", params=params, trace=path, data=False, verify=False)
+    bench = PaneBench(DiffPane, path, 8, 100, 20)
+    bench.rest()
+    assert bench.lines[0].endswith("hazards: none found, not all looked at (V)")
+
+
 @pytest.mark.parametrize("view", VIEWS[:3])
 def test_the_keys_in_the_lead_come_to_the_views_that_it_names(view: str) -> None:
     """It said V of both, by which one came to the hazards only."""
