@@ -16,6 +16,7 @@ from kernbench.replay.index import Index
 from kernbench.replay.text import count_text, time_text
 from kernbench.replay.time.kernel_calls import pe_label
 from kernbench.replay.time.op_classes import CLASS_LETTERS
+from kernbench.replay.time.spans import launches_not_ended
 from kernbench.replay.whatif.answers import Gain
 from kernbench.trace import Trace
 from kernbench.trace.hops import are_of_types, flat_paths
@@ -60,10 +61,10 @@ def gains(index: Index, progress: Progress) -> list[Finding]:
     """The first rows of the causal profile, what is twice as fast before what is free.
 
     Of a part of a run there is none, and that is unchecked. A run that took no time
-    cannot end sooner.
+    cannot end sooner, and of one that an error ended nobody wants that.
     """
     trace = index.trace
-    if trace.end_ns <= 0 or not len(index.ops):
+    if trace.end_ns <= 0 or not len(index.ops) or launches_not_ended(trace):
         return []
     try:
         profile = index.whatif.profile(progress, least_ns=_WORTH * trace.end_ns)

@@ -536,3 +536,12 @@ def test_where_nothing_was_written_it_says_what_the_first_is_to_be(diagnosed):
     assert re.search(
         r"the first y\[0, 0\] was never written, and is to be -?\d", finding["title"]
     )
+
+
+def test_of_a_run_that_an_error_ended_nothing_is_to_be_faster(diagnosed):
+    """It was told by how much sooner it would have raised."""
+    body = "x = tl.load(x_ptr[pe, :])\n    tl.store(y_ptr[pe, :], x + x)\n    FAULT"
+    right = FOUR_PES.replace("BODY", body.replace("FAULT", "tl.wait(x)"))
+    wrong = FOUR_PES.replace("BODY", body.replace("FAULT", "raise ValueError(pe)"))
+    assert any("sooner" in found["title"] for found in diagnosed(right))
+    assert not any("sooner" in found["title"] for found in diagnosed(wrong))
