@@ -169,6 +169,7 @@ async def test_a_line_that_is_typed_while_a_trace_is_read_waits_for_it(
         for key in keys_of("R/sq|enter|s"):  # its q does not quit
             app.post_message(key)
         await until(pilot, lambda: app.debugger is not first)
+        await until(pilot, lambda: app.debugger.session.cursor != 16)
         await settled(pilot)
         assert app.is_running
         assert app.debugger.session.cursor == 17
