@@ -31,6 +31,10 @@ _IO_DEPTH_MM = 4.0
 _SIP_GAP_MM = 20.0
 """Between the last column of cubes of a SIP and the first of the next."""
 
+_MOST_KEPT = 2
+_kept: dict[str, TopologyGraph] = {}
+"""The machines that were asked for last, the oldest first."""
+
 _BUS_MM = 0.001
 """Routing weight inside a UCIe port and an IO chiplet's fan-out."""
 
@@ -52,10 +56,20 @@ def load_topology(
 def build_topology(spec: TopologySpec, cache_dir: Path | None = None) -> TopologyGraph:
     """The machine of ``spec``; TopologyError if the spec is not sound.
 
-    ``cache_dir`` holds the layout of a cube; None is the user's cache directory.
+    ``cache_dir`` holds the layout of a cube; None is the user's cache directory. The
+    machines that were asked for last are kept, since many runs of one process are on
+    the same.
     """
     check_spec(spec)
-    return freeze(topology_parts(spec, cache_dir))
+    # Not by the spec itself: 1 and 1.0 are equal, and a trace has what was written.
+    key = f"{spec!r} {cache_dir}"
+    graph = _kept.pop(key, None)
+    if graph is None:
+        graph = freeze(topology_parts(spec, cache_dir))
+    _kept[key] = graph
+    if len(_kept) > _MOST_KEPT:
+        del _kept[next(iter(_kept))]
+    return graph
 
 
 def topology_parts(

@@ -7,7 +7,12 @@ import pytest
 
 from kernbench.errors import RoutingError, TopologyError
 from kernbench.policy.routing.router import io_conn_node, pe_node, ucie_node
-from kernbench.topology import TopologySpec, build_topology, load_topology
+from kernbench.topology import (
+    TopologySpec,
+    build_topology,
+    load_spec,
+    load_topology,
+)
 from kernbench.topology.builder import freeze
 from kernbench.topology.graph import NOWHERE
 from kernbench.topology.kinds import pe_engines
@@ -309,3 +314,26 @@ def test_a_mesh_of_another_shape_has_its_routers(tmp_path):
     graph = build_topology(replace(spec, sip=machine(1, 1, 1).sip), tmp_path)
     routers = [n for n in graph.nodes.values() if n.type == "router" and n.sip == 0]
     assert len(routers) == 5 * 8 - 4
+
+
+def test_the_machines_that_were_asked_for_last_are_kept():
+    spec = load_spec()
+    machine = build_topology(spec)
+    other = build_topology(replace(spec, pe=replace(spec.pe, clock_ghz=2.5)))
+    assert other.spec.pe.clock_ghz == 2.5
+    assert build_topology(spec) is machine
+    for clock_ghz in (0.5, 0.75, 1.25):
+        build_topology(replace(spec, pe=replace(spec.pe, clock_ghz=clock_ghz)))
+    again = build_topology(spec)
+    assert again is not machine
+    assert again == machine
+
+
+def test_a_machine_is_that_of_what_was_written_though_it_is_equal():
+    """A trace has the spec as it was written, and 1 is equal to 1.0."""
+    spec = load_spec()
+    whole = replace(spec, pe=replace(spec.pe, clock_ghz=1))
+    part = replace(spec, pe=replace(spec.pe, clock_ghz=1.0))
+    assert whole == part
+    hashes = {build_topology(one).hash for one in (whole, part)}
+    assert len(hashes) == 2
