@@ -417,6 +417,28 @@ def test_no_key_waits_for_what_one_before_has_waited_for(runner, register) -> No
     assert runner.wait(query) == 0
 
 
+def test_drawing_ahead_does_not_stand_behind_a_lane_that_was_left(
+    runner, register
+) -> None:
+    steps: list[int] = []
+    rung = Event()
+    count = register("count", counting(steps, rung))
+    runner.ask(count(1))
+    assert runner.busy_since(0.0)
+    assert not runner.busy_since(monotonic())
+    wait_until(lambda: len(steps) > 60)  # by now it is known to take long
+    runner.retain([])
+    runner.ask(count(2))
+    assert not runner.busy_since(0.0)
+    assert not runner.busy_for_a_moment
+    rung.set()
+    assert runner.wait(count(2)) == 0
+    rung.clear()
+    runner.ask(count(3))
+    assert runner.busy_since(0.0)
+    rung.set()
+
+
 def test_the_pace_of_a_job_is_that_of_what_it_has_done_itself(runner, register) -> None:
     rung = Event()
 
