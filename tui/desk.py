@@ -37,10 +37,10 @@ _ROUNDS = 3
 """Of questions whose answers lead to further questions."""
 _KEPT = 512
 """Pictures, and states that moves lead to."""
-KEY_S = 0.016
-"""That a key waits for answers, in all: a frame of a screen that shows 60 a second.
+KEY_S = 0.03
+"""That a key waits for answers, in all.
 
-What comes later leaves the pane as it was for a moment, and is drawn by itself.
+With 16 ms, what came between was drawn by itself: a second frame, later than this one.
 """
 
 _OPS = "ops"
