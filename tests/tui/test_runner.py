@@ -385,13 +385,15 @@ def test_a_key_waits_for_answers_of_free_lanes_and_for_no_others(
     assert isinstance(found[late], Pending)
 
 
+@pytest.mark.parametrize("found", [0.0, 0.9], ids=["its-own", "what-others-left"])
 def test_a_key_does_not_wait_for_what_will_take_longer_at_its_pace(
-    runner, register
+    found, runner, register
 ) -> None:
+    """What those had done that had asked before is no pace of its own."""
     rung = Event()
 
     def slow(index, at, args, progress) -> int:
-        done = 0.0
+        done = found
         while not rung.is_set():
             done += 1e-6
             progress(done)
@@ -437,25 +439,6 @@ def test_drawing_ahead_does_not_stand_behind_a_lane_that_was_left(
     runner.ask(count(3))
     assert runner.busy_since(0.0)
     rung.set()
-
-
-def test_the_pace_of_a_job_is_that_of_what_it_has_done_itself(runner, register) -> None:
-    rung = Event()
-
-    def goes_on(index, at, args, progress) -> int:
-        done = 0.9  # by those that had asked before
-        while not rung.is_set():
-            done += 1e-6
-            progress(done)
-            sleep(0.001)
-        return args.n
-
-    query = register("goes-on", goes_on)(1)
-    begun = monotonic()
-    assert isinstance(runner.gather([query], within_s=0.05)[query], Pending)
-    assert monotonic() - begun < 0.04
-    rung.set()
-    assert runner.wait(query) == 1
 
 
 def test_no_key_waits_for_what_goes_on_where_a_long_one_was_left(
