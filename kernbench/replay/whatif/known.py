@@ -121,13 +121,14 @@ class KnownRun:
         return self._turns
 
     @property
+    def is_small(self) -> bool:
+        """Whether it is small enough to be re-timed in turns."""
+        return len(self.graph.cause) <= MOST_EDGES
+
+    @property
     def is_explained_in_turns(self) -> bool:
-        """Whether it is small enough to be re-timed in turns, and these come to what
-        was recorded.
-        """
-        if len(self.graph.cause) > MOST_EDGES:
-            return False
-        return self.turns(no_progress).explains
+        """Whether it is small, and in turns it comes to what was recorded."""
+        return self.is_small and self.turns(no_progress).explains
 
     def slacks(self, progress: Progress) -> Floats:
         """By node of the graph its slack, ns, as ``slack.slacks`` has it."""

@@ -19,7 +19,6 @@ from kernbench.replay.whatif.doubts import HELD, NEVER_ENDED, why_never_sure
 from kernbench.replay.whatif.graph import Graph
 from kernbench.replay.whatif.known import KnownRun, alone
 from kernbench.replay.whatif.slack import STEP_NS, Slack, tried_out, uses_up
-from kernbench.replay.whatif.turns import MOST_EDGES
 from kernbench.replay.whatif.walk import Late
 
 _LESS = 8
@@ -66,7 +65,7 @@ def slack_of(known: KnownRun, position: int, progress: Progress) -> Slack:
     is_sure = partial(_is_sure, known, slack, late, times)
     if computed_beside(is_sure, progress, 0.75):
         return Slack(ns, True, "")
-    if len(graph.cause) > MOST_EDGES:
+    if not known.is_small:
         return Slack(ns, False, _OTHER_ORDER)
     return _in_turns(known, node, ns, stage(progress, 0.75, 1.0))
 

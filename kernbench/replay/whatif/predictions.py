@@ -23,7 +23,6 @@ from kernbench.replay.whatif.doubts import (
 from kernbench.replay.whatif.fields import Change, with_changes
 from kernbench.replay.whatif.known import KnownRun, alone
 from kernbench.replay.whatif.machine import Machine
-from kernbench.replay.whatif.turns import MOST_EDGES
 
 
 def prediction(
@@ -77,7 +76,7 @@ def _as_served(
     explain what was recorded, and where it comes to the same.
     """
     found: list[float] | None = None
-    if len(known.graph.cause) <= MOST_EDGES:
+    if known.is_small:
         turns = known.turns(progress)
         found = turns.on(machine, weight, forwards(stage(progress, 0.2, 1.0)))
     if found is None:
