@@ -237,11 +237,11 @@ class History:
     may ask
 
     - ``executed``, which changes nothing;
-    - ``touched``, ``accesses``, ``allocs``, ``changed``, ``writes_before`` and
-      ``last_writers``. ``prepare`` makes the first three, about 1 s for a million ops;
-      without it the first who asks does. They are assigned once whole and never
-      changed. Of the writes of places that were asked for an ``lru_cache``, which has
-      a lock of its own, keeps the last.
+    - ``touched``, ``accesses``, ``allocs``, ``changed``, ``writes_before``,
+      ``write_steps`` and ``last_writers``. ``prepare`` makes the first three, about 1 s
+      for a million ops; without it the first who asks does. They are assigned once
+      whole and never changed. Of the writes of places that were asked for an
+      ``lru_cache``, which has a lock of its own, keeps the last.
     """
 
     def __init__(self, trace: Trace, budget: int = 1 << 30) -> None:
@@ -336,7 +336,11 @@ class History:
 
         Where this is the same the range holds the same bytes.
         """
-        return int(self._writes_of(space, addr, nbytes).steps.searchsorted(steps))
+        return int(self.write_steps(space, addr, nbytes).searchsorted(steps))
+
+    def write_steps(self, space: str, addr: int, nbytes: int) -> Ints:
+        """The steps of the writes into a range, ascending."""
+        return self._writes_of(space, addr, nbytes).steps
 
     def changed(self, low: int, high: int, ranges: list[tuple[int, int]]) -> Bools:
         """Which (addr, nbytes) may hold other bytes after ``low`` steps than ``high``.

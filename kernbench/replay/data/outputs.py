@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import as_f64
+from kernbench.common.arrays import Ints, as_f64
 from kernbench.common.dtypes import Tolerance, itemsize
 from kernbench.common.progress import (
     Progress,
@@ -28,6 +28,7 @@ from kernbench.replay.data.diff import OpDiff
 from kernbench.replay.data.history import Contents, History
 from kernbench.replay.data.memory import TensorView
 from kernbench.replay.data.places import Range
+from kernbench.replay.data.write_counts import WriteCounts
 from kernbench.replay.text import wrapped
 from kernbench.sim_engine.event_log import in_three_axes, index_in_three_axes
 from kernbench.sim_engine.memory_store import MemoryStore
@@ -125,41 +126,49 @@ class _Shard(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Expected:
-    """All expectations: by tensor and shard, where their bytes are, when they are due.
+    """All expectations: by tensor and shard, and when they are due.
 
-    ``places`` are (addr, nbytes), in the order of ``shards``. A tensor is due after as
-    many ops as the last of its shards. ``copies`` are the groups of shards, by name,
-    that hold the same part of a tensor.
+    A tensor is due after as many ops as the last of its shards; ``afters`` are those of
+    the shards, in the order of ``shards``. ``shapes`` are those of the tensors.
+    ``copies`` are the groups of shards, by name, that hold the same part of a tensor;
+    ``later_copies`` all but the first of each.
     """
 
     shards: dict[str, _Shard]
-    places: list[tuple[int, int]]
+    afters: Ints
     due: dict[str, int]
+    shapes: dict[str, tuple[int, ...]]
     copies: list[list[str]]
+    later_copies: frozenset[str]
 
     @classmethod
     def of(cls, stated: Sequence[Expectation]) -> _Expected:
         """Those that a trace holds."""
         shards: dict[str, _Shard] = {}
         due: dict[str, int] = {}
+        shapes: dict[str, tuple[int, ...]] = {}
         for e in stated:
             nbytes = e.array.size * itemsize(e.dtype)
             shards[f"{e.tensor}.{e.shard}"] = _Shard(e, nbytes)
             due[e.tensor] = max(e.after, due.get(e.tensor, 0))
-        places = [(shard.expected.addr, shard.nbytes) for shard in shards.values()]
+            shapes[e.tensor] = e.array.shape
+        afters = [shard.expected.after for shard in shards.values()]
         parts: dict[tuple[str, tuple[int, ...]], list[str]] = {}
         for name, shard in shards.items():
             part = (shard.expected.tensor, shard.expected.origin)
             parts.setdefault(part, []).append(name)
         copies = [names for names in parts.values() if len(names) > 1]
-        return cls(shards, places, due, copies)
+        later = frozenset(name for names in copies for name in names[1:])
+        return cls(shards, np.array(afters, np.int64), due, shapes, copies, later)
 
 
 class _ShardState(NamedTuple):
-    """A shard by name, and how many writes into it had been made."""
+    """What the row of a shard depends on: its name, and a number that differs if more
+    writes into it had been made, or if it was due.
+    """
 
     name: str
-    writes: int
+    state: int
 
 
 class OutputIndex:
@@ -173,8 +182,10 @@ class OutputIndex:
         self._trace = trace
         self._history = history
         self._stated: _Expected | None = None
-        # the rows of all shards after so many steps (-1: of none yet), and by tensor
-        self._rows_steps = -1
+        self._counts: WriteCounts | None = None
+        # the states of the shards that the rows are of (None: there are none yet), and
+        # the rows of all shards, and by tensor
+        self._states: Ints | None = None
         self._rows: dict[str, VerifyRow] = {}
         self._by_tensor: dict[str, VerifyRow] = {}
         self._judged: dict[_ShardState, VerifyRow] = {}
@@ -188,7 +199,8 @@ class OutputIndex:
         expected = self._expected(progress)
         self._history.prepare(progress)
         steps = self._history.executed(op)
-        stale = self._stale(steps, expected, progress)
+        states = self._states_after(steps, expected, progress)
+        stale = self._stale(states, expected)
         new = dict[str, VerifyRow]()
         for count, state in enumerate(stale):
             progress(count / len(stale))
@@ -206,32 +218,28 @@ class OutputIndex:
         mine = tuple(row for row in self._rows.values() if row.tensor in changed)
         for row in VerifyReport(mine).by_tensor():
             self._by_tensor[row.tensor] = row
-        self._rows_steps = steps
+        self._states = states
         by_tensor = tuple(self._by_tensor.values())
         found = self._summed(op, by_tensor, self._rows, expected)
         due = {out.row.tensor for out in found.rows if out.due}
         return replace(found, copies=self._wrong_copies(self._rows, expected, due))
 
-    def _stale(
-        self,
-        steps: int,
-        expected: _Expected,
-        progress: Progress = no_progress,
-    ) -> list[_ShardState]:
-        """The shards whose rows in ``_rows`` are not those after so many steps.
+    def _states_after(
+        self, steps: int, expected: _Expected, progress: Progress
+    ) -> Ints:
+        """The state of each shard after so many steps, as ``_ShardState`` has it."""
+        if self._counts is None:
+            places = [shard.place for shard in expected.shards.values()]
+            self._counts = WriteCounts(self._history, places, progress)
+        return self._counts.after(steps) * 2 + (steps >= expected.afters)
 
-        Each as it is then.
-        """
-        before = max(self._rows_steps, 0)
-        changed = self._history.changed(before, steps, expected.places)
-        if self._rows_steps < 0:
-            changed[:] = True
-        stale = list[_ShardState]()
-        for name, shard in compress(expected.shards.items(), changed.tolist()):
-            progress(0.0)
-            writes = self._history.writes_before(steps, *shard.place)
-            stale.append(_ShardState(name, writes))
-        return stale
+    def _stale(self, states: Ints, expected: _Expected) -> list[_ShardState]:
+        """The shards whose rows in ``_rows`` are those of other states."""
+        is_stale = np.ones(len(states), np.bool_)
+        if self._states is not None:
+            is_stale = states != self._states
+        names = compress(expected.shards, is_stale.tolist())
+        return list(map(_ShardState, names, states[is_stale].tolist()))
 
     def _judged_at(
         self, steps: int, name: str, shard: _Shard, progress: Progress
@@ -394,16 +402,12 @@ class OutputIndex:
         expected: _Expected,
     ) -> Outputs:
         """The answer of one row a tensor: which are due, and whether those are ok."""
-        shapes = {
-            shard.expected.tensor: shard.expected.array.shape
-            for shard in expected.shards.values()
-        }
         rows = list[OutputRow]()
         for row in by_tensor:
             after = expected.due[row.tensor]
             bad = row.first_bad
             if bad is not None:
-                bad = index_in_three_axes(bad, shapes[row.tensor])
+                bad = index_in_three_axes(bad, expected.shapes[row.tensor])
             name = self._name_of_bad(row, by_shard, expected)
             rows.append(OutputRow(op + 1 >= after, after, row, bad, name))
         ok = all(out.row.ok for out in rows if out.due)
@@ -415,12 +419,11 @@ class OutputIndex:
         """The tensor of a row, with the owner of the copy whose element is the first
         bad one unless that is the first copy.
         """
-        later = {name for names in expected.copies for name in names[1:]}
         for name, shard in expected.shards.items():
             if shard.expected.tensor != row.tensor or name not in by_shard:
                 continue
             if row.first_bad is not None and by_shard[name].first_bad == row.first_bad:
-                if name in later:
+                if name in expected.later_copies:
                     return f"{row.tensor}@{self._owner_of(shard)}"
                 break
         return row.tensor

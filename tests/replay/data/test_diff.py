@@ -192,6 +192,46 @@ def test_outputs_are_due_when_their_ops_have_run(session, recorded):
     assert second < len(session) - 1
 
 
+IN_PART = """
+import numpy as np
+from kernbench.benches import bench
+from kernbench.runtime_api import DPPolicy
+
+
+def kernel(x, y, z, tl):
+    tl.store(y[:6, :], tl.load(x[:6, :]))
+    tl.store(z, tl.load(x))
+
+
+@bench(name="in_part", description="the last rows of y are never written")
+def run(torch):
+    one = DPPolicy(num_cubes=1, num_pes=1)
+    data = np.arange(128.0).reshape(8, 16)
+    x = torch.tensor(data, "f32", one, name="x")
+    y = torch.empty((8, 16), "f32", one, name="y")
+    z = torch.empty((8, 16), "f32", one, name="z")
+    torch.launch("kernel", kernel, x, y, z)
+    torch.expect(y, data)
+"""
+
+
+def test_an_output_that_is_never_written_whole_is_judged_when_it_is_due(tmp_path):
+    """What was asked before, when the same bytes were not due, makes no difference."""
+    (tmp_path / "in_part.py").write_text(IN_PART)
+    run_bench(str(tmp_path / "in_part.py"), trace=tmp_path / "t")
+    session = ReplaySession(Trace.open(tmp_path / "t"))
+    last = len(session) - 1
+    (early,) = session.outputs(last - 1).rows
+    (late,) = session.outputs(last).rows
+    (again,) = session.outputs(last - 1).rows
+    assert (early.due, late.due, again.due) == (False, True, False)
+    assert early.row.note.endswith("128 of its 512 bytes are not written yet")
+    assert again == early
+    assert late.row.mismatches == 32
+    (fresh,) = ReplaySession(session.trace).outputs(last).rows
+    assert late == fresh
+
+
 def test_an_output_is_beside_what_the_bench_expects_of_it(session):
     last = len(session) - 1
     expected = session.trace.expects
