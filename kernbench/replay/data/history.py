@@ -8,7 +8,7 @@ dropped, and executed again from the checkpoint before it.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from itertools import pairwise
@@ -44,9 +44,6 @@ from kernbench.sim_engine.plans import (
     turns,
 )
 from kernbench.trace import Trace
-
-_MANY_ACCESSES = 1 << 16
-"""Accesses between two ops beyond which ``changed`` no longer looks at each."""
 
 _EVERY = 64
 """Steps, or short turns of a loop, between two calls of progress, at most."""
@@ -237,11 +234,11 @@ class History:
     may ask
 
     - ``executed``, which changes nothing;
-    - ``touched``, ``accesses``, ``allocs``, ``changed``, ``writes_before``,
-      ``write_steps`` and ``last_writers``. ``prepare`` makes the first three, about 1 s
-      for a million ops; without it the first who asks does. They are assigned once
-      whole and never changed. Of the writes of places that were asked for an
-      ``lru_cache``, which has a lock of its own, keeps the last.
+    - ``touched``, ``accesses``, ``allocs``, ``writes_before``, ``write_steps`` and
+      ``last_writers``. ``prepare`` makes the first three, about 1 s for a million ops;
+      without it the first who asks does. They are assigned once whole and never
+      changed. Of the writes of places that were asked for an ``lru_cache``, which has
+      a lock of its own, keeps the last.
     """
 
     def __init__(self, trace: Trace, budget: int = 1 << 30) -> None:
@@ -341,35 +338,6 @@ class History:
     def write_steps(self, space: str, addr: int, nbytes: int) -> Ints:
         """The steps of the writes into a range, ascending."""
         return self._writes_of(space, addr, nbytes).steps
-
-    def changed(self, low: int, high: int, ranges: list[tuple[int, int]]) -> Bools:
-        """Which (addr, nbytes) may hold other bytes after ``low`` steps than ``high``.
-
-        May: a write of the same bytes counts, and the space is not looked at. If there
-        are very many accesses between the two all of them may. The writes between are
-        sorted by address: one overlaps a range if, of those that begin before its end,
-        the one that reaches furthest ends behind its start.
-        """
-        first_step, end_step = sorted((low, high))
-        first = bisect_left(self.touched.row, self._position_of(first_step))
-        end = bisect_left(self.touched.row, self._position_of(end_step))
-        if end - first > _MANY_ACCESSES:
-            return np.ones(len(ranges), np.bool_)
-        written = first + np.flatnonzero(self.touched.mode[first:end] == 1)
-        writes = self.touched.take(written)
-        order = np.argsort(writes.addr)
-        # the furthest byte that any write which begins by then has reached
-        ends = np.maximum.accumulate((writes.addr + writes.spans)[order])
-        ends_so_far = np.append(-1, ends)
-        addresses, sizes = np.array(ranges, np.int64).reshape(-1, 2).T
-        begun = np.searchsorted(writes.addr[order], addresses + sizes)
-        return np.asarray(ends_so_far[begun] > addresses)
-
-    def _position_of(self, step: int) -> int:
-        """The canonical position of a step; beyond the last a number above all."""
-        if step < len(self._positions):
-            return int(self._positions[step])
-        return 1 << 62
 
     def last_writers(
         self, space: str, at: Ints, op: int, progress: Progress = no_progress

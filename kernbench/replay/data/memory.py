@@ -27,6 +27,7 @@ from kernbench.common.rows import Rows
 from kernbench.replay.data.arrays import read_only
 from kernbench.replay.data.history import History, bytes_within
 from kernbench.replay.data.places import MOST_ADDRESSES, PlaceIndex, Range
+from kernbench.replay.data.write_counts import WriteCounts
 from kernbench.replay.text import grid_text, number_text, table, wrapped
 from kernbench.replay.time.op_index import OpIndex
 from kernbench.sim_engine.access_columns import AccessColumns
@@ -172,25 +173,35 @@ _CopiesKey: TypeAlias = tuple[Range, int, Range, int]
 """Two copies of a shard, each with how many writes into it had been made."""
 
 
+class _Counted(NamedTuple):
+    """The shards of a tensor, and how often each was written."""
+
+    firsts: Sequence[Shard]
+    counts: WriteCounts
+
+
 class _KeptTensor(NamedTuple):
-    """A tensor after ``steps`` steps, from which the next is made.
+    """A tensor from which the next is made.
 
     ``figures`` has a row of ``_Figures`` a shard, so that only those of shards which
     have changed since are computed again. ``firsts`` are the shards: a scratch handle
-    has others than the next one of its name.
+    has others than the next one of its name. ``writes`` into each had been made.
     """
 
-    steps: int
     view: TensorView
     figures: Floats
     firsts: Sequence[Shard]
+    writes: Ints
 
 
 class _Nearest(NamedTuple):
-    """The kept tensor that is most like the wanted one, and which shards it has not."""
+    """The kept tensor that is most like the wanted one, which shards it has not, and
+    how many writes into each had been made in the wanted one.
+    """
 
     tensor: _KeptTensor | None
     stale: Bools
+    writes: Ints
 
 
 class _Filling(NamedTuple):
@@ -319,6 +330,7 @@ class MemoryIndex:
         self._places = places
         self._alloc_writes = Resumable(lambda: _alloc_writes(trace, history, places))
         self._tensors: tuple[_KeptTensor, ...] = ()
+        self._counted: tuple[_Counted, ...] = ()
         self._figures: dict[_FigureKey, _Figures] = {}
         self._differences: dict[_CopiesKey, int] = {}
 
@@ -390,11 +402,12 @@ class MemoryIndex:
         firsts = self._places.first_copies(name, op, progress)
         steps = self._history.executed(op)
         self._history.reach(steps, progress)
-        near = self._nearest(steps, name, firsts)
+        writes = self._write_counts(firsts, progress).after(steps)
+        near = self._nearest(name, firsts, writes)
         kept = near.tensor
         if kept is None or near.stale.any():
             kept = self._gathered(op, name, firsts, near, progress)
-        self._keep(kept._replace(steps=steps), near)
+        self._keep(kept, near)
         changed = self._written_by(op, firsts, kept.view.values.shape, progress)
         return replace(kept.view, op=op, changed=changed)
 
@@ -413,20 +426,31 @@ class MemoryIndex:
         ]
         self._tensors = (*others[1 - _TENSORS_KEPT :], tensor)
 
-    def _nearest(self, steps: int, name: str, firsts: Sequence[Shard]) -> _Nearest:
-        """The kept tensor that has most of the shards as they are after ``steps``.
+    def _write_counts(self, firsts: Sequence[Shard], progress: Progress) -> WriteCounts:
+        """Counts the writes into shards; those of the last few tensors are kept."""
+        for known in self._counted:
+            if known.firsts == firsts:
+                return known.counts
+        places = [(shard.space, shard.addr, shard.nbytes) for shard in firsts]
+        counts = WriteCounts(self._history, places, progress)
+        newest = self._counted[1 - _TENSORS_KEPT :]
+        self._counted = (*newest, _Counted(firsts, counts))
+        return counts
+
+    def _nearest(self, name: str, firsts: Sequence[Shard], writes: Ints) -> _Nearest:
+        """The kept tensor that has most of the shards as they are after so many
+        ``writes`` into each.
 
         Of two that have as many the one that was kept last.
         """
-        best = _Nearest(None, np.ones(len(firsts), np.bool_))
+        best = _Nearest(None, np.ones(len(firsts), np.bool_), writes)
         fewest = len(firsts)
-        places = [(shard.addr, shard.nbytes) for shard in firsts]
         for kept in self._tensors:
             if kept.view.name != name or kept.firsts != firsts:
                 continue
-            stale = self._history.changed(kept.steps, steps, places)
+            stale = kept.writes != writes
             if np.count_nonzero(stale) <= fewest:
-                best = _Nearest(kept, stale)
+                best = best._replace(tensor=kept, stale=stale)
                 fewest = int(np.count_nonzero(stale))
         return best
 
@@ -465,7 +489,7 @@ class MemoryIndex:
             box = _box(shard)
             written[box] = known
             values[box] = part
-            key = (first.dtype, *place, self._history.writes_before(steps, *place))
+            key = (first.dtype, *place, int(near.writes[i]))
             figures[i, :] = self._figures_of(key, part, known, progress)
         total, finite, nans = figures[:, 2:].sum(axis=0).tolist()
         least = largest = mean = np.nan
@@ -486,7 +510,7 @@ class MemoryIndex:
             mean=mean,
             nans=int(nans),
         )
-        return _KeptTensor(steps, view, figures, firsts)
+        return _KeptTensor(view, figures, firsts, near.writes)
 
     def _figures_of(
         self, key: _FigureKey, part: Array, known: Bools, progress: Progress
@@ -527,15 +551,18 @@ class MemoryIndex:
         writes = [touched for touched in self._touched(op) if touched.mode == "w"]
         if not writes:
             return changed
-        for i, shard in enumerate(firsts):
-            if i % _EVERY == 0:
+        begins = np.array([shard.addr for shard in firsts])
+        ends = begins + np.array([shard.nbytes for shard in firsts])
+        for write in writes:
+            rows = write.rows
+            end = rows.addr + rows.span
+            for i in np.flatnonzero((begins < end) & (ends > rows.addr)).tolist():
                 progress(0.95)
-            for write in writes:
-                rows = write.rows
-                low = max(rows.addr, shard.addr)
-                high = min(rows.addr + rows.span, shard.addr + shard.nbytes)
-                if write.space != shard.space or low >= high:
+                shard = firsts[i]
+                if write.space != shard.space:
                     continue
+                low = max(rows.addr, shard.addr)
+                high = min(end, shard.addr + shard.nbytes)
                 flat = np.zeros(shard.nbytes, np.bool_)
                 if rows.is_one:
                     flat[low - shard.addr : high - shard.addr] = True

@@ -12,6 +12,7 @@ from small_traces import contents, counting, double, executed, fill, written_tra
 from kernbench.common.progress import Cancelled
 from kernbench.errors import MemoryStoreError
 from kernbench.replay.data.history import History
+from kernbench.replay.data.write_counts import WriteCounts
 from kernbench.sim_engine.plans import perform
 from kernbench.trace import Trace
 
@@ -130,13 +131,24 @@ def test_every_byte_has_its_last_writer(tmp_path_factory, writes, asked, op):
     assert {b: one.op for one in found for b in one.addresses.tolist()} == expected
 
 
-def test_a_range_that_is_not_written_meanwhile_is_not_said_to_have_changed(tmp_path):
-    commands = [fill(0, [1, 2]), fill(8, [3]), fill(0, [4])]
-    history = History(written_trace(tmp_path / "t", commands))
-    ranges = [(0, 4), (4, 4), (8, 4)]
-    assert history.changed(1, 3, ranges).tolist() == [True, False, True]
-    assert history.changed(3, 2, ranges).tolist() == [True, False, False]
-    assert history.changed(2, 2, ranges).tolist() == [False] * 3
+@for_all(
+    writes=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)), max_size=20),
+    places=st.lists(st.tuples(st.integers(0, 80), st.integers(1, 9)), max_size=8),
+    fast=8,
+    whole=100,
+)
+def test_writes_into_many_places_are_counted_at_once(tmp_path_factory, writes, places):
+    commands = [fill(4 * at, [0] * n) for at, n in writes] or [fill(4096, [0])]
+    trace = written_trace(tmp_path_factory.mktemp("h") / "t", commands)
+    ranges = [("tcm", at, n) for at, n in places]
+    counts = WriteCounts(History(trace), ranges)
+    for steps in range(len(writes) + 1):
+        expected = []
+        for _, addr, nbytes in ranges:
+            made = writes[:steps]
+            into = [4 * at < addr + nbytes and 4 * (at + n) > addr for at, n in made]
+            expected.append(sum(into))
+        assert counts.after(steps).tolist() == expected
 
 
 def test_writes_before_a_step_are_counted(tmp_path):
