@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -542,9 +543,11 @@ class TimelinePane(BasePane[TimelineState]):
 
         Of a long trace that is a summary of the window: after that no other row of it
         has to be indexed. Then, or of any other trace at once, it is an index of the
-        rows in view: after that no other window of them takes long. Last come the rows
-        of many components that carry bytes, in view or not, see ``QUICK_OPS``: they
-        take long when they are first seen.
+        rows in view: after that no other window of them takes long; of a long trace
+        also of other groups of PEs that have few ops, as one comes into view whenever
+        the cursor goes on to another. Last come the rows of many components that carry
+        bytes, in view or not, see ``QUICK_OPS``: they take long when they are first
+        seen.
         """
         table = self._table(state, frame, answers)
         if table is None:
@@ -560,8 +563,16 @@ class TimelinePane(BasePane[TimelineState]):
             traffic = [_ask_carried((row,), axis) for row in large]
         if self._is_long:
             whole = self._ask_whole(state, frame)
-            return (INDEXED_ROWS.ask(rows=rows), whole, TRAFFIC.ask(), *traffic)
+            index = (INDEXED_ROWS.ask(rows=rows), INDEXED_ROWS.ask(rows=self._groups))
+            return (*index, whole, TRAFFIC.ask(), *traffic)
         return (INDEXED_ROWS.ask(rows=self._with_whole(rows)), *traffic)
+
+    @cached_property
+    def _groups(self) -> tuple[RowKey, ...]:
+        """The groups of several PEs that have few ops."""
+        count = self._index.op_index.count_of
+        rows = [branch.row for branch in self._tree.rows if branch.pes > 1]
+        return tuple(row for row in rows if count(row.components) <= LIGHT_OPS)
 
     def _with_whole(self, rows: tuple[RowKey, ...]) -> tuple[RowKey, ...]:
         """Some rows, and the one that the minimap is made of."""

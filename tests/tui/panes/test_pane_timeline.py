@@ -27,6 +27,7 @@ from kernbench.replay.query import Query
 from kernbench.replay.races.findings import Findings
 from kernbench.replay.time.op_classes import CLASSES
 from kernbench.replay.time.timeline import RowKey
+from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
 from tui.draw import ASCII, UNICODE, without_colours
 from tui.panes.base import ChangeView, Click, Do, Enter, Pan, Pin, Scroll
@@ -726,11 +727,31 @@ def test_of_a_long_trace_all_ops_of_the_window_are_looked_at_once():
     assert index.timelines.has_summary(t0, t1, wish.args.columns)
     fresh = PaneBench(long, index, 40, 120, 40)
     assert fresh.lines == lines
-    rows, whole, traffic, *carried = wishes(bench)
-    assert rows.command == INDEXED_ROWS.name
+    rows, groups, whole, traffic, *carried = wishes(bench)
+    assert rows.command == groups.command == INDEXED_ROWS.name
     assert whole.command == CELLS.name
     assert traffic.command == TRAFFIC.name
     assert {query.command for query in carried} <= {TRAFFIC_CELLS.name}
+
+
+def test_of_a_long_trace_no_group_of_pes_is_indexed_when_it_comes_into_view(tmp_path):
+    """One does whenever the cursor goes on to another group."""
+    params = {"m": 64, "k": 64, "n": 96, "pes": 24}
+    run_bench("matmul", trace=tmp_path / "t", params=params, verify=False)
+    index = Index(Trace.open(tmp_path / "t"))
+    bench = PaneBench(partial(TimelinePane, long_ops=0), index, 0, 120, 10)
+    for _ in range(2):  # the summary, then all that it leads to
+        for wish in wishes(bench):
+            bench.answers.of(wish)
+    pes = index.trace.nodes.pe
+    groups = set[RowKey]()
+    for op in range(0, len(index.ops), 4):
+        bench.frame = replace(bench.frame, cursor=op)
+        for row in shown_rows(bench):
+            if len({pes[node] for node in row.components}) > 1:
+                groups.add(row)
+    assert len(groups) == 3
+    assert index.timelines.unindexed([*groups]) == ((), 0)
 
 
 def test_rows_of_a_summarised_window_need_no_index():
