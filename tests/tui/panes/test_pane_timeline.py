@@ -30,7 +30,7 @@ from kernbench.replay.time.timeline import RowKey
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
 from tui.draw import ASCII, UNICODE, without_colours
-from tui.panes.base import ChangeView, Click, Do, Enter, Pan, Pin, Scroll
+from tui.panes.base import ChangeView, Click, Do, Enter, Moved, Pan, Pin, Scroll
 from tui.panes.timeline import (
     CRITICAL as CRITICAL_VIEW,
 )
@@ -736,10 +736,10 @@ def test_of_a_long_trace_all_ops_of_the_window_are_looked_at_once():
 
 def test_of_a_long_trace_no_group_of_pes_is_indexed_when_it_comes_into_view(tmp_path):
     """One does whenever the cursor goes on to another group."""
-    params = {"m": 64, "k": 64, "n": 96, "pes": 24}
+    params = {"m": 64, "k": 64, "n": 128, "pes": 64}
     run_bench("matmul", trace=tmp_path / "t", params=params, verify=False)
     index = Index(Trace.open(tmp_path / "t"))
-    bench = PaneBench(partial(TimelinePane, long_ops=0), index, 0, 120, 10)
+    bench = PaneBench(partial(TimelinePane, long_ops=0), index, 0, 120, 8)
     for _ in range(2):  # the summary, then all that it leads to
         for wish in wishes(bench):
             bench.answers.of(wish)
@@ -747,10 +747,12 @@ def test_of_a_long_trace_no_group_of_pes_is_indexed_when_it_comes_into_view(tmp_
     groups = set[RowKey]()
     for op in range(0, len(index.ops), 4):
         bench.frame = replace(bench.frame, cursor=op)
+        moved = bench.pane.update(bench.state, Moved(), bench.frame, bench.answers)
+        bench.state = moved.state
         for row in shown_rows(bench):
             if len({pes[node] for node in row.components}) > 1:
                 groups.add(row)
-    assert len(groups) == 3
+    assert len(groups) == 8
     assert index.timelines.unindexed([*groups]) == ((), 0)
 
 
