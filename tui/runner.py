@@ -6,9 +6,9 @@ The rule by which workers and the screen's thread share the processor:
    program sets it when the frame that the key leads to was handed to the terminal.
 2. A job calls progress at least every 10 ms. At most once a millisecond that raises, if
    the job was cancelled; sleeps for 10 us, since numpy lets go of the interpreter's
-   lock too briefly for another thread to take it; and waits for ``quiet``, and for
-   what is drawn ahead first, at most 0.1 s, unless the key itself waits for this job,
-   or for the lane that it is in.
+   lock too briefly for another thread to take it; and waits for ``quiet``, for what
+   is drawn ahead, and, if it has taken long, for those asked for that have not, at
+   most 0.1 s, unless the key itself waits for this job, or for the lane that it is in.
 3. ``gather`` makes the questions of a key urgent, ``lower`` makes them ordinary once
    the key is drawn.
 4. Whatever is asked for cancels what is only computed ahead, in the same lane, and
@@ -518,10 +518,24 @@ class Runner:
             self._check(job)
 
     def _gives_way(self, job: _Job) -> bool:
-        """Whether what is drawn ahead comes before a job that is not ahead itself."""
+        """Whether others come first: before a job that takes long those that somebody
+        waits for and that may not, and before one that is not ahead itself what is.
+        """
+        if job.takes_long and self._is_short_asked():
+            return True
         if not self.drawing_ahead or job.urgency is Urgency.AHEAD:
             return False
         return job.takes_long or not self._lanes[BY_NAME[job.query.command].lane].queue
+
+    def _is_short_asked(self) -> bool:
+        """Whether a worker is at something that somebody waits for, and that is not
+        known to take long.
+        """
+        at_work = [lane.current for lane in list(self._lanes.values())]
+        return any(
+            job is not None and job.urgency > Urgency.AHEAD and not job.takes_long
+            for job in at_work
+        )
 
     def _check(self, job: _Job) -> None:
         if job.cancelled:

@@ -655,6 +655,26 @@ def test_what_the_key_does_not_wait_for_lets_what_it_waits_for_go_on(
     rung.set()
 
 
+def test_what_takes_long_lets_what_may_not_go_first(runner, register) -> None:
+    steps: list[int] = []
+    rung = Event()
+    runner.ask(register("count", counting(steps, rung))())
+    wait_until(lambda: len(steps) > 60)  # by now it is known to take long
+    taken: list[int] = []
+
+    def short(index, at, args, progress) -> int:
+        for _ in range(20):
+            progress(0.5)
+            sleep(0.002)
+            taken.append(len(steps))
+        return args.n
+
+    assert runner.wait(register("short", short, lane="columns")(1)) == 1
+    assert taken[-1] - taken[0] <= 2
+    wait_until(lambda: len(steps) > taken[-1] + 10)
+    rung.set()
+
+
 @pytest.mark.parametrize("same", [True, False], ids=["it", "its-lane"])
 def test_a_job_that_waits_for_a_key_looks_whether_that_wants_it_or_its_lane(
     same, runner, register, monkeypatch

@@ -59,8 +59,12 @@ FEW_STEPS = 2000
 _DIFFS_KEPT = 4
 _MOST_READERS = 64
 """Readers of an output whose snapshots are looked at."""
-_PRODUCTS_A_NUMBER = 16
-"""Products that BLAS makes in about the time of one step over a number."""
+_PRODUCTS_A_NUMBER = 128
+"""Products that BLAS makes while numpy takes a dozen steps over a number."""
+_READ_A_NUMBER = 4
+"""Numbers that are widened and summed up meanwhile."""
+_WITH_BOUNDS = 4
+"""How many times as long an oracle takes with the bounds of its errors, about."""
 _DECODING = 0.3
 """The share of the walk beside the oracle that is decoding the records."""
 
@@ -294,7 +298,7 @@ class DiffIndex:
             row, column = diff.origin
             rows = np.arange(row, row + actual.shape[0])
             block = _Block(rows, np.arange(column, column + actual.shape[1]))
-        work = _work(made_by, producer)
+        work = _WITH_BOUNDS * _work(made_by, producer)
         memory = self._history.inputs(producer.op, work, progress)
 
         def judged() -> OpCheck:
@@ -422,12 +426,12 @@ class DiffIndex:
 
 
 def _work(record: OpRecord, producer: Producer) -> int:
-    """What the oracle has to do, as numbers that it looks at.
+    """What the oracle has to do, as numbers of which ``MANY`` take a ms or two.
 
     A reduction reads many elements for each that it writes.
     """
     read = sum(prod(region.shape) for region in regions(record).reads)
-    return max(producer.products // _PRODUCTS_A_NUMBER, read)
+    return max(producer.products // _PRODUCTS_A_NUMBER, read // _READ_A_NUMBER)
 
 
 def _tile_box(tile: OpRecord) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -479,8 +479,9 @@ class MemoryIndex:
             values = np.zeros(shape, np_dtype(first.dtype))
             written = np.zeros(values.shape, np.bool_)
             figures = np.zeros((len(firsts), _NO_FIGURES))
-        for i in np.flatnonzero(near.stale).tolist():
-            progress(i / len(firsts))
+        stale = np.flatnonzero(near.stale).tolist()
+        for number, i in enumerate(stale):
+            progress(number / len(stale))
             shard = firsts[i]
             place = (shard.space, shard.addr, shard.nbytes)
             contents = self._history.read(steps, *place, progress)
