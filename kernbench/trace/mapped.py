@@ -32,19 +32,36 @@ Column: TypeAlias = "Array | MappedColumn[Any]"
 _FEW = 4
 """A column is gathered row by row if less than one in so many rows is asked for."""
 
+_LEAST_BITS = 5
+"""Blocks of fewer rows than 2 ** that are not worth a table."""
+
 
 class _Layout(NamedTuple):
     """Where the rows of a column lie in the file, so that one step gathers any of them.
 
     ``views`` are arrays over the whole file, one for each type and alignment that the
     parts of the column have. Row r of part p is element ``r + shift[p]`` of the array
-    ``views[view_of[p]]``; part p begins with row ``firsts[p]``.
+    ``views[view_of[p]]``; part p begins with row ``firsts[p]``, and behind them all is
+    the number of rows. ``part_of_block`` says in which part each block of 2 **
+    ``block_bits`` rows begins; it ends in that part or in the next, as no part is
+    shorter, but the last. It is empty where a part has so few rows that it would take
+    more than it is worth.
     """
 
     views: list[Array]
     view_of: Array
     shift: Array
     firsts: Array
+    block_bits: int
+    part_of_block: Array
+
+    def parts_of(self, rows: Array) -> Array:
+        """The part of each of some rows."""
+        if not len(self.part_of_block):
+            return np.searchsorted(self.firsts, rows, side="right") - 1
+        part = self.part_of_block.take(rows >> self.block_bits)
+        part += rows >= self.firsts.take(part + 1)
+        return part
 
 
 class MappedColumn(NDArrayOperatorsMixin, Generic[Scalar]):
@@ -135,12 +152,11 @@ class MappedColumn(NDArrayOperatorsMixin, Generic[Scalar]):
         if low < 0:
             rows = np.where(rows < 0, rows + length, rows)
         layout = self._layout
-        part = np.searchsorted(layout.firsts, rows, side="right") - 1
-        places = rows + layout.shift[part]
-        found = np.empty(rows.shape, self._stored_as)
+        part = layout.parts_of(rows)
+        places = rows + layout.shift.take(part)
         if len(layout.views) == 1:
-            found[...] = layout.views[0][places]
-            return found
+            return layout.views[0].take(places).astype(self._stored_as, copy=False)
+        found = np.empty(rows.shape, self._stored_as)
         view_of_row = layout.view_of[part]
         for number, view in enumerate(layout.views):
             mine = view_of_row == number
@@ -164,8 +180,19 @@ class MappedColumn(NDArrayOperatorsMixin, Generic[Scalar]):
                 views[key] = np.ndarray((length,), part.dtype, self._data, skipped)
             view_of.append([*views].index(key))
             shift.append(place - first)
+        firsts = np.array(self.firsts)
+        bits = int(np.diff(firsts)[:-1].min(initial=len(self))).bit_length() - 1
+        begins = np.arange(0)
+        if bits >= _LEAST_BITS:
+            begins = np.arange(0, len(self), 1 << bits)
+        part_of_block = np.searchsorted(firsts, begins, side="right") - 1
         return _Layout(
-            [*views.values()], np.array(view_of), np.array(shift), np.array(self.firsts)
+            [*views.values()],
+            np.array(view_of),
+            np.array(shift),
+            firsts,
+            bits,
+            part_of_block.astype(np.int32),
         )
 
     # -- as an array --------------------------------------------------------------

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +40,9 @@ for one."""
 _CHUNKS = 16
 """Chunks between two calls of progress; one takes some 100 us."""
 
+_JOINED_ROWS = 1 << 13
+"""Ops of which a block is joined, about: a dozen columns of them take a ms or two."""
+
 
 class Chunk(NamedTuple):
     """A sound ``ops`` frame.
@@ -52,6 +56,16 @@ class Chunk(NamedTuple):
     rows: range
     columns: Columns
     blocks: dict[int, Block]
+
+
+class _Part(NamedTuple):
+    """Ops of one schema in a chunk: their rows, and where in its block their params
+    are.
+    """
+
+    chunk: Chunk
+    rows: Array
+    params: Array
 
 
 class OpFrames:
@@ -196,15 +210,24 @@ class OpFrames:
         return reader
 
     def param_blocks(self, rows: Array | None = None) -> Iterator[ParamBlock]:
-        """The params of ops as columns, a block for each chunk and schema.
+        """The params of ops as columns: blocks of some thousand ops of one schema.
 
         They are those of all ops, or of ``rows``, which ascend and are one at least.
+        The rows of a block ascend, and it ends before those that are far behind begin.
         """
         chunks = self.chunks
         if rows is not None:
             first, _ = self.place_of(int(rows[0]))
             last, _ = self.place_of(int(rows[-1]))
             chunks = chunks[first : last + 1]
+        for low in range(0, len(chunks), _CHUNKS):
+            yield from self._joined_blocks(chunks[low : low + _CHUNKS], rows)
+
+    def _joined_blocks(
+        self, chunks: Sequence[Chunk], rows: Array | None
+    ) -> Iterator[ParamBlock]:
+        """Those of a few chunks: alike blocks are joined, as each takes its time."""
+        alike = defaultdict[tuple[int, Any], list[_Part]](list)
         for chunk in chunks:
             here = np.arange(chunk.rows.start, chunk.rows.stop)
             if rows is not None:
@@ -213,11 +236,27 @@ class OpFrames:
             places = here - chunk.rows.start
             schemas = chunk.columns["schema"][places]
             params = chunk.columns["param"][places]
-            for number, (schema, _) in chunk.blocks.items():
+            for number, (_, values) in chunk.blocks.items():
                 mine = schemas == number
                 if mine.any():
-                    read = partial(self._values, chunk, number, params[mine])
-                    yield ParamBlock(schema, here[mine], read)
+                    part = _Part(chunk, here[mine], params[mine])
+                    alike[number, values.dtype].append(part)
+        for (number, _), parts in alike.items():
+            ends = np.cumsum([len(part.rows) for part in parts])
+            numbered = zip((ends // _JOINED_ROWS).tolist(), parts, strict=True)
+            for _, some in groupby(numbered, itemgetter(0)):
+                yield self._joined_block(number, [part for _, part in some])
+
+    def _joined_block(self, number: int, parts: Sequence[_Part]) -> ParamBlock:
+        """One block of what several chunks have of the schema of a number."""
+        schema, _ = parts[0].chunk.blocks[number]
+
+        def read() -> Array:
+            return np.concatenate(
+                [self._values(part.chunk, number, part.params) for part in parts]
+            )
+
+        return ParamBlock(schema, np.concatenate([part.rows for part in parts]), read)
 
     def _values(self, chunk: Chunk, number: int, places: Array) -> Array:
         """The values of a block at ``places``; TraceFormatError names what is wrong."""

@@ -315,7 +315,7 @@ class Trace:
         return self._ops.params(row)
 
     def param_blocks(self, rows: Array | None = None) -> Iterator[ParamBlock]:
-        """The params of ops as columns, a block for each chunk and schema.
+        """The params of ops as columns: blocks of some thousand ops of one schema.
 
         They are those of all ops, or of ``rows``, which ascend and are one at least.
         """

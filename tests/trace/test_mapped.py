@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pace import for_all
 
 from kernbench.perf.make_trace import make_trace
 from kernbench.replay import ReplaySession
@@ -61,6 +62,27 @@ def test_a_column_is_indexed_as_the_array_of_all_frames(frames, picks, ends):
     assert [column[row] for row in there] == whole[rows].tolist()
     assert len(column) == len(whole)
     assert column.tolist() == whole.tolist()
+
+
+@for_all(
+    lengths=st.lists(st.integers(30, 200), min_size=1, max_size=9),
+    codes=st.lists(CODE, min_size=9, max_size=9),
+    shares=st.lists(st.floats(0, 1, exclude_max=True), max_size=7),
+    fast=20,
+    whole=300,
+)
+def test_a_few_of_many_rows_are_those_of_the_array(lengths, codes, shares):
+    """The parts are long enough, but the last, for a table of blocks."""
+    frames = [
+        (code, (np.arange(n) * 7 % 199).tolist(), n % 5)
+        for n, code in zip(lengths, codes, strict=False)
+    ]
+    column, whole = mapped([*frames, ("u2", [5, 6], 1)])
+    few = np.array(shares) * len(whole)
+    for rows in (few.astype(np.int64), few.astype(np.int32), few.astype(np.uint16)):
+        found = column[rows]
+        np.testing.assert_array_equal(found, whole[rows])
+        assert found.dtype == whole.dtype
 
 
 @pytest.mark.parametrize("at", [3, -4, np.array([0, 3]), np.array([-4]), np.int64(3)])
