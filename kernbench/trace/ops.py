@@ -251,30 +251,40 @@ class OpFrames:
         """One block of what several chunks have of the schema of a number."""
         schema, _ = parts[0].chunk.blocks[number]
 
-        def read() -> Array:
-            return np.concatenate(
-                [self._values(part.chunk, number, part.params) for part in parts]
-            )
+        rows = np.concatenate([part.rows for part in parts])
 
-        return ParamBlock(schema, np.concatenate([part.rows for part in parts]), read)
+        def read() -> Array:
+            _, values = parts[0].chunk.blocks[number]
+            found = np.empty(len(rows), values.dtype)
+            end = 0
+            for part in parts:
+                begin = end
+                end += len(part.rows)
+                found[begin:end] = self._values(part.chunk, number, part.params)
+            return found
+
+        return ParamBlock(schema, rows, read)
 
     def _values(self, chunk: Chunk, number: int, places: Array) -> Array:
         """The values of a block at ``places``; TraceFormatError names what is wrong."""
         schema, values = chunk.blocks[number]
         if not schema.leaves:
             return np.empty(len(places), "u1")
+        found = values[places]
         block = (chunk.rows.start, number)
         if block not in self._sound_blocks:
             # A damaged trace may have others, of no op, which say nothing of these.
             rows = np.flatnonzero(chunk.columns["schema"] == number)
-            used = chunk.columns["param"][rows]
-            wrong = self._reader(number, schema).first_wrong(values[used])
+            used = found
+            if len(rows) > len(places):
+                used = values[chunk.columns["param"][rows]]
+            wrong = self._reader(number, schema).first_wrong(used)
             if wrong is not None:
                 at, why = wrong
                 name = self._name_of(chunk.rows.start + int(rows[at]))
                 raise TraceFormatError(f"{name}: {why}")
             self._sound_blocks.add(block)
-        return values[places]
+        return found
 
     # -- dependencies ----------------------------------------------------------------
 
