@@ -46,7 +46,7 @@ from kernbench.topology import (
     recorded_spec,
 )
 from kernbench.trace import Trace
-from kernbench.trace.changed import Changed, changed_of
+from kernbench.trace.changed import Changed, First, changed_of
 from kernbench.trace.first_apart import Parting, first_apart
 from kernbench.version import __version__
 
@@ -216,7 +216,7 @@ def rerun(
         parting = first_apart(trace, new, _ignored(trace) if other_code else ())
     return Rerun(
         path=path,
-        changed=plan.setup.changed if plan.change else None,
+        changed=plan.change or None,
         result=result,
         error=ended,
         other_code=other_code,
@@ -260,11 +260,11 @@ def _plan(trace: Trace, change: Change) -> _Plan:
             "there is no run to compare with; run the whole trace again"
         )
     header = trace.header
-    plugins, sources = _plugins(trace, change)
+    plugins = _plugins(trace, change)
     entry = _bench(trace, change)
-    source = source_of(entry)
-    if source is not None and header.get("bench_sha", source.sha) != source.sha:
-        sources.append(f"bench {entry.name}")
+    shas = _shas(entry, plugins)
+    recorded_shas = _recorded_shas(trace, entry, shas)
+    sources = [name for name, sha in shas.items() if recorded_shas.get(name) != sha]
     recorded = bind_params(entry, _recorded_arguments(trace, entry))
     arguments = bind_params(entry, {**recorded, **change.params})
     old_spec = _recorded_machine(trace)
@@ -279,15 +279,21 @@ def _plan(trace: Trace, change: Change) -> _Plan:
     if "max_ops" in header:
         max_ops = _stated(trace, "max_ops", int)
     check_numbers(seed, max_ns, max_ops)
+    others = [name for name, value in arguments.items() if value != recorded[name]]
+    is_seed_same = seed == old_seed
     made = Changed(
         of=trace.fingerprint(),
         delays=tuple(_delay(trace, op, ns) for op, ns in change.delays),
         spec=differing_fields(old_spec, spec),
-        arguments={
-            name: value for name, value in arguments.items() if value != recorded[name]
-        },
-        seed=None if seed == old_seed else seed,
+        arguments={name: arguments[name] for name in others},
+        seed=None if is_seed_same else seed,
         sources=tuple(sources),
+        first=First(
+            spec=differing_fields(spec, old_spec),
+            arguments={name: recorded[name] for name in others},
+            seed=None if is_seed_same else old_seed,
+            sources={name: recorded_shas.get(name) for name in sources},
+        ),
     )
     if trace.damaged:
         raise RefusedError(
@@ -296,7 +302,7 @@ def _plan(trace: Trace, change: Change) -> _Plan:
         )
     changed = changed_of(header)
     if made:
-        changed = made.after(changed or Changed(made.of))
+        changed = made.after(changed or Changed(made.of), shas)
     data = header.get("data") is not False
     setup = RunSetup(
         entry=entry,
@@ -334,8 +340,8 @@ def _was_verified(trace: Trace) -> bool:
     return trace.verify_report is not None
 
 
-def _plugins(trace: Trace, change: Change) -> tuple[tuple[Plugin, ...], list[str]]:
-    """The plugins, loaded as they were; and those that are others than recorded.
+def _plugins(trace: Trace, change: Change) -> tuple[Plugin, ...]:
+    """The plugins of the run and the further ones, loaded in that order.
 
     RefusedError if one is missing, or has another text.
     """
@@ -350,13 +356,30 @@ def _plugins(trace: Trace, change: Change) -> tuple[tuple[Plugin, ...], list[str
         if files[name].is_file():
             _check_source(f"plugin {name}", sha, sha_of(files[name]), change)
     names = [*recorded, *(name for name in files if name not in recorded)]
-    loaded = load_plugins([files[name] for name in names])
-    others = [
-        f"plugin {plugin.name}"
-        for plugin in loaded
-        if recorded.get(plugin.name) != plugin.sha
-    ]
-    return tuple(loaded), others
+    return tuple(load_plugins([files[name] for name in names]))
+
+
+def _shas(entry: Bench, plugins: Sequence[Plugin]) -> dict[str, str]:
+    """The SHA-256 of what runs now: plugins, and the bench if it is in a file."""
+    found = {f"plugin {plugin.name}": plugin.sha for plugin in plugins}
+    source = source_of(entry)
+    if source is not None:
+        found[f"bench {entry.name}"] = source.sha
+    return found
+
+
+def _recorded_shas(
+    trace: Trace, entry: Bench, shas: Mapping[str, str]
+) -> dict[str, str | None]:
+    """The same of what was recorded; an older trace does not say that of its bench,
+    whose text was compared.
+    """
+    found = {
+        f"plugin {row['name']}": row["sha"] for row in trace.header.get("plugins", [])
+    }
+    bench = f"bench {entry.name}"
+    found[bench] = trace.header.get("bench_sha", shas.get(bench))
+    return found
 
 
 def _check_source(what: str, recorded: str, present: str, change: Change) -> None:

@@ -436,6 +436,54 @@ def test_a_changed_trace_says_so_in_info_and_first_in_compare(matmul, new):
     assert answer["runs"][1]["what"] == "machine pe.clock_ghz"
 
 
+def test_what_is_changed_back_is_no_change_of_the_first_run(matmul, new, tmp_path):
+    other = tmp_path / "other.msgpack"
+    rerun(matmul, other, Change(spec={"clock_ghz": 2}, params={"k": 64}, seed=7))
+    rerun(other, new, Change(spec={"clock_ghz": 1}, params={"k": 32}, seed=0))
+    assert new.read_bytes() == matmul.read_bytes()
+
+
+@pytest.mark.slow
+def test_a_part_that_is_changed_back_leaves_the_rest(matmul, new, tmp_path):
+    other = tmp_path / "other.msgpack"
+    direct = tmp_path / "direct.msgpack"
+    rerun(matmul, other, Change(spec={"clock_ghz": 2}, params={"m": 64}, seed=7))
+    result = kernbench("rerun", other, "-o", new, "--spec", "clock_ghz=1", "--seed=3")
+    changes = [
+        line for line in result.output.splitlines() if line.startswith("changed")
+    ]
+    assert changes == ["changed: pe.clock_ghz=1.0", "changed: seed=3"]  # of `other`
+    rerun(matmul, direct, Change(params={"m": 64}, seed=3))
+    assert new.read_bytes() == direct.read_bytes()
+    compared = kernbench("trace", "compare", matmul, new).output
+    assert compared.startswith("B is A with m=64\nseed=3\n")
+
+
+@pytest.mark.slow
+def test_a_source_that_is_brought_back_is_no_change(one_pe, tmp_path, new):
+    path = one_pe()
+    file = tmp_path / "one_pe.py"
+    text = file.read_text()
+    file.write_text(text + "# another\n")
+    other = tmp_path / "other.msgpack"
+    rerun(path, other, Change(any_source=True))
+    file.write_text(text)
+    done = rerun(other, new, Change(any_source=True))
+    assert done.changed.lines() == ("source of bench one_pe",)
+    assert new.read_bytes() == path.read_bytes()
+
+
+@pytest.mark.slow
+def test_an_older_rerun_that_does_not_say_what_was_first_lists_all(
+    matmul, new, tmp_path
+):
+    other = tmp_path / "other.msgpack"
+    rerun(matmul, other, Change(spec={"clock_ghz": 2}))
+    with_head(other, lambda head: head["changed"].pop("first"))
+    rerun(other, new, Change(spec={"clock_ghz": 1}))
+    assert Trace.open(new).header["changed"]["spec"] == {"pe.clock_ghz": 1.0}
+
+
 # -- whose source it is ----------------------------------------------------------------
 
 
