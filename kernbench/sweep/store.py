@@ -64,11 +64,16 @@ def row_of(line: bytes) -> Row | None:
         data = json.loads(line)
         point = Point(dict(data["set"]), dict(data["spec"]), int(data["seed"]))
         result = data["result"]
-        row = Row(str(data["key"]), point, result and dict(result), data["error"])
+        if result is not None:
+            result = dict(result)
+        row = Row(str(data["key"]), point, result, data["error"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     is_known = (row.result is None) != (row.error is None)
-    return row if is_known else None
+    says_ok = row.result is None or isinstance(row.result.get("ok"), bool)
+    if is_known and says_ok:
+        return row
+    return None
 
 
 @dataclass(frozen=True, slots=True)

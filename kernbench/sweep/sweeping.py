@@ -132,7 +132,7 @@ class Tally:
             self.wrong += 1
             return
         value = value_of(row, self.objective.column)
-        if self.best is None or self._is_better(value):
+        if value is not None and (self.best is None or self._is_better(value)):
             self.best = row
 
     def _is_better(self, value: Any) -> bool:

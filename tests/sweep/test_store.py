@@ -51,7 +51,8 @@ def test_a_row_is_read_as_it_was_written():
 
 def test_a_line_is_json_whatever_numbers_a_row_has():
     params = {"nan": math.nan, "inf": math.inf, "less": -math.inf, "one": 1.0}
-    line = Row("a", Point(params, {}, 0), {"end_ns": math.nan}, None).line()
+    result = {"end_ns": math.nan, "ok": True}
+    line = Row("a", Point(params, {}, 0), result, None).line()
 
     def refused(constant):
         raise AssertionError(f"{constant} is no JSON")
@@ -95,6 +96,8 @@ def test_a_line_that_was_not_written_to_its_end_is_no_point(opened, tmp_path, cu
         row("x").line().replace(b"null", b'"both"').strip(),
         row("x", "no").line().replace(b'"no"', b"null").strip(),
         row("x").line().replace(b"64}", b"64]").strip(),
+        row("x").line().replace(b'"ok"', b'"oj"').strip(),
+        row("x").line().replace(b'"end_ns": 1.5, "ok": true', b"").strip(),
     ],
 )
 def test_a_damaged_line_is_named_and_leaves_the_others(opened, tmp_path, damage):
