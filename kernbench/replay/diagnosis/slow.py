@@ -124,9 +124,12 @@ def _crowded_memories(index: Index, progress: Progress) -> list[Finding]:
         longest = ops[np.argsort(-ns[mine], kind="stable")]
         first = tuple(dict.fromkeys(longest[:_SHOWN].tolist()))
         lines = dict.fromkeys(row.site for row in index.ops.rows_of(first))
+        who = "the host alone"
+        if len(users):
+            who = f"{len(users):,} of {count_text(len(pes), 'PE')}"
         title = (
             f"{share:.0%} of the critical path moves bytes of {trace.node_ids[node]}, "
-            f"which {len(users):,} of {count_text(len(pes), 'PE')} used"
+            f"which {who} used"
         )
         check = command(trace, "critical")
         found.append(Finding("slow", title, first, tuple(lines), (), check))

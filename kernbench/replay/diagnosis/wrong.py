@@ -25,6 +25,7 @@ from kernbench.replay.diagnosis.syntax import trees_of
 from kernbench.replay.index import Index
 from kernbench.replay.races.findings import MOST_EXECUTED, headline
 from kernbench.replay.text import count_text, number_text, texts_apart
+from kernbench.replay.time.spans import part_of_run
 from kernbench.sim_engine.verify import mismatches
 from kernbench.trace import Trace
 
@@ -67,7 +68,15 @@ def wrong(index: Index, progress: Progress) -> list[Finding]:
         found.append(
             Finding("unchecked", title, (), (), (), command(index.trace, "verify"))
         )
-    return found
+    return [*found, *_cut_off(index.trace)]
+
+
+def _cut_off(trace: Trace) -> list[Finding]:
+    """That a recording breaks off, so nobody knows what came behind it."""
+    if trace.complete:
+        return []
+    check = command(trace, "check")
+    return [Finding("unchecked", part_of_run(trace), (), (), (), check)]
 
 
 def _ended_with(index: Index) -> list[Finding]:

@@ -23,6 +23,7 @@ from kernbench.common.progress import (
     stage,
 )
 from kernbench.replay.text import wrapped
+from kernbench.replay.time.spans import part_of_run
 from kernbench.replay.time.tensor_names import TensorNames
 from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.trace import Trace
@@ -98,14 +99,21 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Fetches:
-    """All tensors that PEs read, those with the most refetches first."""
+    """All tensors that PEs read, those with the most refetches first.
+
+    Where the trace has not all of the run, ``part`` says what it has: nobody knows what
+    was read outside of that.
+    """
 
     tensors: tuple[Fetched, ...]
+    part: str = ""
 
     def lines(self, width: int) -> list[str]:
         """As text: a line a tensor, or more where it is too long."""
         shown = self.tensors[:_SHOWN]
         texts = [tensor.as_text() for tensor in shown]
+        if not texts:
+            texts.append("no PE read a tensor from memory")
         if any(tensor.advice for tensor in shown):
             texts.append(_OF_THE_TILE)
         lines = []
@@ -114,7 +122,9 @@ class Fetches:
         more = len(self.tensors) - _SHOWN
         if more > 0:
             lines.append(f"({more:,} more with fewer refetches)")
-        return lines or ["no PE read a tensor from memory"]
+        if self.part:
+            lines += wrapped(self.part, width, 2)
+        return lines
 
 
 def _size(nbytes: int) -> str:
@@ -197,7 +207,7 @@ class FetchIndex:
                 Fetched(name, times, total, once, said, *who, again.get(number))
             )
         rows.sort(key=lambda row: (-row.refetched, row.tensor))
-        return Fetches(tuple(rows))
+        return Fetches(tuple(rows), part_of_run(self._trace))
 
 
 def _all_reads(

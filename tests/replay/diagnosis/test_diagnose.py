@@ -21,6 +21,8 @@ from kernbench.replay import ReplaySession
 from kernbench.replay.diagnosis.findings import Finding, asked_by
 from kernbench.sim_engine.plans import perform_next
 from kernbench.trace import Trace
+from kernbench.trace.cut import cut
+from kernbench.trace.frames import FrameFile
 
 ATTENTION = Path(flash_attention.__file__).read_text(encoding="utf-8")
 RESCALE = "            tl.mul(out, fade, out=out)\n"
@@ -392,6 +394,31 @@ def test_of_an_element_that_nobody_wrote_the_line_that_stores_others_is_named(
     stored = line_of("tl.store(y, tl.load(x))")
     assert first["lines"][0] == stored
     assert first["ops"]
+
+
+def test_of_a_killed_run_it_says_that_nobody_knows_the_rest(tmp_path):
+    path = half_written.recorded_in(tmp_path)
+    whole = ReplaySession(Trace.open(path)).run_line("diagnose")
+    assert not any(one.title.startswith("the run was killed") for one in whole)
+    frames = FrameFile(path).by_tag
+    for tag in ("commands", "ops", "end"):
+        killed = tmp_path / "killed.msgpack"
+        killed.write_bytes(path.read_bytes()[: frames[tag][0].offset])
+        found = ReplaySession(Trace.open(killed)).run_line("diagnose")
+        said = [one for one in found if one.title.startswith("the run was killed")]
+        assert [one.kind for one in said] == ["unchecked"]
+
+
+@pytest.mark.slow
+def test_a_memory_that_no_pe_used_is_said_to_be_the_hosts(tmp_path):
+    path = half_written.recorded_in(tmp_path)
+    part = tmp_path / "part.msgpack"
+    first = Trace.open(path).ops[0]
+    assert first.op_name == "host_write"
+    cut(path, part, first.t_start, first.t_end)
+    found = ReplaySession(Trace.open(part)).run_line("diagnose")
+    (crowded,) = (one for one in found if "of the critical path" in one.title)
+    assert crowded.title.endswith(", which the host alone used")
 
 
 def test_of_a_run_that_an_error_ended_the_bench_is_not_blamed():

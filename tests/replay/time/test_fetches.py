@@ -10,6 +10,7 @@ from bench_sizes import UNEVEN
 from kernbench.replay import ReplaySession
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
+from kernbench.trace.cut import cut
 
 ONE_CUBE = {"sips.count": 1, "cube_mesh.w": 1, "cube_mesh.h": 1}
 LOADS = """
@@ -187,6 +188,19 @@ def test_a_tensor_that_two_launches_read_says_so(traced, tmp_path):
     (x,) = traced(str(path)).fetches().tensors
     assert (x.pes, x.launches) == (1, 2)
     assert x.as_text() == "x 1.67 times: 256 B of 640 B are refetches (2 launches)"
+
+
+def test_a_part_of_a_run_does_not_call_once_what_it_saw_once(traced, tmp_path):
+    path = tmp_path / "loads.py"
+    path.write_text(textwrap.dedent(LOADS))
+    whole = traced(str(path))
+    assert whole.fetches().part == ""
+    (first, *_) = (op for op in whole.trace.ops if op.op_name == "dma_read")
+    part = tmp_path / "part.msgpack"
+    cut(whole.trace.path, part, first.t_start, first.t_end)
+    once, said = ReplaySession(Trace.open(part)).fetches().lines(200)
+    assert once == "x once: 64 B"  # and in the whole run "x 1.67 times"
+    assert said.startswith("a part of a run, ")
 
 
 def test_a_line_that_is_too_long_goes_on_in_the_next(traced):
