@@ -18,6 +18,7 @@ from kernbench.replay.diagnosis.findings import Finding, command
 from kernbench.replay.index import Index
 from kernbench.replay.time.kernel_calls import pe_label
 from kernbench.replay.time.op_classes import TILE_PREFIX
+from kernbench.replay.time.spans import recorded_between
 from kernbench.trace import Trace
 from kernbench.trace.hops import named
 
@@ -64,9 +65,23 @@ def repeated_addresses(
     seen: dict[int, Finding] = {}
     for how, groups in (("on", key), ("with", other_key)):
         twice = computed_beside(partial(_twice, groups, found), progress, 0.6)
+        if how == "with":
+            twice = twice[np.isin(found.launch[twice], _seen_from_the_start(trace))]
         for finding, line in _findings(trace, found, twice, lines, how):
             seen.setdefault(line, finding)
     return list(seen.values())
+
+
+def _seen_from_the_start(trace: Trace) -> Ints:
+    """The launches that begin in what a trace has: in others nobody knows how often a
+    PE had run a line before.
+    """
+    begin, _ = recorded_between(trace)
+    launches = np.unique(trace.commands.launch[:]).astype(np.int64)
+    if trace.window is None:
+        return launches
+    begun = [one.launch for one in trace.launches if one.t_start >= begin]
+    return launches[np.isin(launches, begun)]
 
 
 def _touched_by_calls(index: Index, which: Ints) -> _Touched:

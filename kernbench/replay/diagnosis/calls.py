@@ -19,6 +19,7 @@ from kernbench.replay.diagnosis.findings import Finding, command
 from kernbench.replay.diagnosis.loops import Loops
 from kernbench.replay.text import count_text
 from kernbench.replay.time.kernel_calls import pe_label
+from kernbench.replay.time.spans import recorded_between
 from kernbench.trace import Trace
 
 FEWEST_PES = 4
@@ -149,15 +150,20 @@ def _is_inside(calls: _Calls, where: Ints, line: int, around: Bools) -> Bools:
 def _unlike(
     trace: Trace, calls: _Calls, lines: list[str], progress: Progress
 ) -> list[Finding]:
-    """Lines that ran otherwise often on some PEs of a launch than on most."""
+    """Lines that ran otherwise often on some PEs of a launch than on most.
+
+    Of a launch of which the trace has not all nobody can say that: where it breaks off
+    each PE is somewhere else.
+    """
     found: dict[int, Finding] = {}
+    whole = _whole_launches(trace)
     launch = trace.commands.launch[:][calls.row]
     starts = np.flatnonzero(np.diff(launch, prepend=-1))
     ends = np.append(starts[1:], len(launch))
     for step, (low, high) in enumerate(zip(starts, ends, strict=True)):
         progress(step / len(starts))
         turns = np.unique(calls.turn[low:high])
-        if len(turns) < FEWEST_PES:
+        if len(turns) < FEWEST_PES or launch[low] not in whole:
             continue
         used, which = np.unique(calls.line[low:high], return_inverse=True)
         make_room(8 * len(turns) * len(used), "calls by PE and line")
@@ -171,6 +177,24 @@ def _unlike(
             if finding is not None:
                 found[number] = finding
     return list(found.values())
+
+
+def _whole_launches(trace: Trace) -> set[int]:
+    """The launches that ended, from their first call on in what the trace knows.
+
+    In a deadlock all PEs have come to rest, so those that it ended count as well.
+    """
+    begin, end = recorded_between(trace)
+    ended = {
+        one.launch
+        for one in trace.launches
+        if begin <= one.t_start and one.t_end <= end
+    }
+    error = str((trace.end or {}).get("error") or "")
+    if error.startswith("DeadlockError"):
+        known = {one.launch for one in trace.launches}
+        ended |= set(trace.commands.launch[:].tolist()) - known
+    return ended
 
 
 def _unlike_line(

@@ -7,6 +7,7 @@ wrong with them is known because it was put there.
 import json
 import re
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from threading import Event
 
@@ -17,8 +18,10 @@ from click.testing import CliRunner
 from kernbench.benches import flash_attention
 from kernbench.cli import main
 from kernbench.common.progress import Cancelled
+from kernbench.errors import KernelError
 from kernbench.replay import ReplaySession
 from kernbench.replay.diagnosis.findings import Finding, asked_by
+from kernbench.runtime_api import run_bench
 from kernbench.sim_engine.plans import perform_next
 from kernbench.trace import Trace
 from kernbench.trace.cut import cut
@@ -419,6 +422,73 @@ def test_a_memory_that_no_pe_used_is_said_to_be_the_hosts(tmp_path):
     found = ReplaySession(Trace.open(part)).run_line("diagnose")
     (crowded,) = (one for one in found if "of the critical path" in one.title)
     assert crowded.title.endswith(", which the host alone used")
+
+
+ALIKE = """
+from kernbench.benches import bench
+from kernbench.runtime_api import DPPolicy
+
+ROWS = DPPolicy(num_cubes=1, num_pes=4, pe="row_wise")
+
+def kernel(x_ptr, y_ptr, fails, tl):
+    pe = tl.program_id(0)
+    for i in range(20):
+        row = 2 * i + pe
+        if pe == 3:
+            row = 2 * i + 60
+        x = tl.load(x_ptr[row : row + 1])
+        tl.store(y_ptr, 2 * x)
+        if fails and i == 10 and pe == 3:
+            tl.load(x_ptr[900:901])
+
+@bench(name="alike", description="PE 2 loads what PE 0 loads next")
+def run(torch, fails=False):
+    x = torch.tensor(torch.rng.standard_normal((100, 32)), "f32", ROWS, name="x")
+    y = torch.empty((4, 32), "f32", ROWS, name="y")
+    torch.launch("kernel", kernel, x, y, fails)
+"""
+
+
+def odd_in(trace):
+    """The findings about what is odd in a trace."""
+    found = ReplaySession(trace).run_line("diagnose")
+    return [one.title for one in found if one.kind == "odd"]
+
+
+@pytest.fixture
+def alike(tmp_path):
+    """alike(fails) -> the trace of ALIKE."""
+
+    def alike(fails):
+        bench = tmp_path / "alike.py"
+        bench.write_text(ALIKE)
+        path = tmp_path / "alike.msgpack"
+        with suppress(KernelError):
+            run_bench(str(bench), params={"fails": fails}, trace=path)
+        return Trace.open(path)
+
+    return alike
+
+
+@pytest.mark.slow
+def test_where_a_recording_breaks_off_no_pe_is_unlike_the_others(alike, tmp_path):
+    whole = alike(fails=False)
+    (launch,) = whole.launches
+    assert odd_in(whole) == []
+    part = tmp_path / "part.msgpack"
+    for share in range(1, 16):
+        middle = launch.t_start + share / 16 * (launch.t_end - launch.t_start)
+        cut(whole.path, part, launch.t_start, middle)
+        assert odd_in(Trace.open(part)) == []
+        cut(whole.path, part, middle, launch.t_end + 1)
+        assert odd_in(Trace.open(part)) == []
+
+
+@pytest.mark.slow
+def test_where_an_error_ends_a_run_no_pe_is_unlike_the_others(alike):
+    failed = alike(fails=True)
+    assert failed.end["error"].startswith("KernelError")
+    assert odd_in(failed) == []
 
 
 def test_of_a_run_that_an_error_ended_the_bench_is_not_blamed():
