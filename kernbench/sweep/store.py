@@ -14,7 +14,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,6 +116,7 @@ class Store:
         self.folder = folder
         found = read_rows(folder / POINTS)
         self.damaged = found.damaged
+        self._there = found.rows.keys()
         self._older = read_rows(folder / OLDER).rows
         self.rows = self._older | found.rows
         with _faults(folder / POINTS, self._kept):
@@ -165,16 +166,36 @@ class Store:
         with _faults(self.folder / WALL, self._kept), _whole(file):
             _write_all(file, json.dumps(data).encode() + b"\n")
 
+    def begin(self, keys: Iterable[str]) -> None:
+        """Put the rows of earlier sweeps aside, and bring back what has these keys.
+
+        So whoever looks while a sweep runs, or after a kill, sees rows of it alone.
+        """
+        wanted = self.rows.keys() & set(keys)
+        if wanted == self._there:
+            return
+        self._file.close()
+        try:
+            self._leave(wanted)
+        finally:
+            with _faults(self.folder / POINTS, self._kept):
+                self._file = (self.folder / POINTS).open("ab", buffering=0)
+
     def finish(self, keys: Iterable[str]) -> list[Row]:
         """Write ``points.jsonl`` anew, with just these keys, sorted; its rows."""
         wanted = set(keys)
+        self._leave(wanted)
+        return [self.rows[key] for key in sorted(wanted)]
+
+    def _leave(self, wanted: Set[str]) -> None:
+        """Write ``points.jsonl`` anew, with just these keys; others are kept aside."""
         others = {key: row for key, row in self.rows.items() if key not in wanted}
         if not others.keys() <= self._older.keys():
             self._older |= others
             replace_file(self.folder / OLDER, _lines(self._older))
-        rows = {key: self.rows[key] for key in wanted}
-        replace_file(self.folder / POINTS, _lines(rows))
-        return [rows[key] for key in sorted(rows)]
+        replace_file(
+            self.folder / POINTS, _lines({key: self.rows[key] for key in wanted})
+        )
 
     def _cut_last_line(self) -> None:
         """Cut off what a kill has left of a last line."""

@@ -209,6 +209,7 @@ def sweep(
         store = Store(folder)
         try:
             source = make_source(store)
+            store.begin(source.had())
             with open_workers() as workers:
                 tally = run_points(space, source, store, workers, total, watch)
             rows = store.finish(source.had())

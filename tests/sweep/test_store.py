@@ -119,6 +119,18 @@ def test_points_of_another_sweep_are_kept_aside_and_found_again(opened, tmp_path
     assert sorted(opened(tmp_path).rows) == ["a", "b"]
 
 
+def test_rows_of_another_sweep_are_out_of_sight_from_the_beginning(opened, tmp_path):
+    store = opened(tmp_path)
+    store.add([row("a"), row("b")])
+    store.finish(["b"])
+    again = opened(tmp_path)
+    again.begin(["a", "c"])
+    assert list(read_rows(tmp_path / POINTS).rows) == ["a"]
+    again.add([row("c")])
+    assert list(read_rows(tmp_path / POINTS).rows) == ["a", "c"]
+    assert sorted(opened(tmp_path).rows) == ["a", "b", "c"]
+
+
 @contextmanager
 def disk_with_room_for(nbytes):
     """No file may become longer than ``nbytes``."""

@@ -293,6 +293,24 @@ def test_a_bench_that_changes_under_a_sweep_ends_it(marked, tmp_path):
     assert lines(out / "points.jsonl")
 
 
+@pytest.mark.slow
+def test_a_sweep_that_is_killed_shows_no_rows_of_another_source(marked, tmp_path):
+    out = tmp_path / "out"
+    words = ("-o", out, "--jobs", 1)
+    run(marked(count=3), *words)
+    space = marked(", sleep_s: 0.5", count=3)
+    source = tmp_path / "marked.py"
+    source.write_text(source.read_text().replace("float(n)]", "float(n), 0.0]"))
+    begun = tmp_path / "begun_2"
+    begun.unlink()
+    process = start(space, *words)
+    wait_for(begun.exists)
+    kill(process)
+    shown = json.loads(run("show", out, "--sort", "n", "--json").stdout)
+    assert [row["set.n"] for row in shown] == [1]
+    assert len(lines(out / "older.jsonl")) == 3
+
+
 def by_n_or_none(out):
     return (out / "points.jsonl").read_bytes().count(b"\n") or None
 
