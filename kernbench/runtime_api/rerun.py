@@ -93,7 +93,8 @@ class Rerun:
     ``result`` is None where ``error`` ended the run, as it may have ended the recorded
     one. ``path`` is the new trace and ``changed`` what it does otherwise, None for
     nothing. ``other_code`` says what recorded the old trace if that was not this code.
-    ``parting`` is where an unchanged run does not do what was recorded.
+    ``parting`` is where an unchanged run does not do what was recorded; of a recording
+    that ``is_cut_off`` that is asked up to there.
     """
 
     path: Path
@@ -104,6 +105,7 @@ class Rerun:
     parting: Parting | None
     recorded_end_ns: float
     end_ns: float
+    is_cut_off: bool = False
 
     @property
     def ok(self) -> bool:
@@ -138,6 +140,11 @@ class Rerun:
         elif self.parting is not None:
             lines.append(f"NOT the recorded run: {self.parting}")
             lines.append(self._why_not())
+        elif self.is_cut_off:
+            lines.append(
+                "the recorded run again, up to where the recorded file breaks off: "
+                "that run was killed, or still goes on"
+            )
         elif self.other_code:
             lines.append("the recorded run again: all but the first frame is equal")
         else:
@@ -161,6 +168,7 @@ class Rerun:
             "same": same,
             "parting": None if self.parting is None else str(self.parting),
             "other_code": self.other_code,
+            "cut_off": self.is_cut_off,
             "recorded_end_ns": self.recorded_end_ns,
             "end_ns": self.end_ns,
             "error": None if self.error is None else described(self.error),
@@ -223,6 +231,7 @@ def rerun(
         parting=parting,
         recorded_end_ns=trace.end_ns,
         end_ns=new.end_ns,
+        is_cut_off=not trace.complete,
     )
 
 

@@ -40,6 +40,7 @@ class Parting:
 def first_apart(a: Trace, b: Trace, ignored: Collection[str] = ()) -> Parting | None:
     """Where ``b`` parts from ``a``; None if both are equal.
 
+    Of a recording ``a`` that breaks off that is what the file holds: ``b`` may go on.
     What the head of the first frame says by the names ``ignored`` may differ.
     """
     if not ignored and filecmp.cmp(a.path, b.path, shallow=False):
@@ -48,6 +49,8 @@ def first_apart(a: Trace, b: Trace, ignored: Collection[str] = ()) -> Parting | 
     file_b = FrameFile(b.path)
     pairs = zip_longest(_frames(file_a), _frames(file_b))
     for number, (frame_a, frame_b) in enumerate(pairs):
+        if frame_a is None and not a.complete:
+            return None
         if frame_a is None:
             return Parting(number, frame_b.tag, "the first trace ends before it")
         if frame_b is None:

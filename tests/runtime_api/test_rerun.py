@@ -14,6 +14,7 @@ from kernbench.cli import main
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.runtime_api import Change, rerun, run_bench
 from kernbench.trace import Trace
+from kernbench.trace.frames import FrameFile
 from kernbench.trace.schema import pack_frame
 
 CHAIN = """
@@ -136,6 +137,29 @@ def test_the_collectives_are_those_of_the_trace(tmp_path, new):
         "slots"
     ] == (2)
     assert rerun(path, new).ok
+
+
+def test_a_killed_run_is_the_same_as_far_as_it_was_recorded(matmul, new, tmp_path):
+    killed = tmp_path / "killed.msgpack"
+    (frame,) = FrameFile(matmul).by_tag["launches"]
+    killed.write_bytes(matmul.read_bytes()[: frame.offset + 5])
+    result = kernbench("rerun", killed, "-o", new)
+    assert result.exit_code == 0
+    assert result.output.startswith("the recorded run again, up to where ")
+    assert new.read_bytes() == matmul.read_bytes()
+    told = json.loads(kernbench("rerun", killed, "-o", new, "--json").output)
+    assert (told["same"], told["cut_off"]) == (True, True)
+
+
+@pytest.mark.slow
+def test_a_killed_run_that_did_something_else_is_not_the_same(matmul, new, tmp_path):
+    killed = tmp_path / "killed.msgpack"
+    (frame,) = FrameFile(matmul).by_tag["launches"]
+    killed.write_bytes(matmul.read_bytes()[: frame.offset])
+    with_head(killed, lambda head: head["arguments"].update(m=64))
+    result = kernbench("rerun", killed, "-o", new)
+    assert result.exit_code == 1
+    assert result.output.startswith("NOT the recorded run: ")
 
 
 def test_a_run_that_failed_fails_again_and_that_is_the_same(tmp_path, new):
