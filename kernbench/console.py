@@ -71,14 +71,14 @@ def say(text: str, err: bool = False) -> None:
 
 
 @contextmanager
-def shown_share(what: str) -> Iterator[Callable[[float], None]]:
+def shown_share(what: str) -> Iterator[Callable[[float], None] | None]:
     """What is given the share that is done of some work, 0 to 1, and shows it.
 
     It is a line of stderr, written once a second and wiped at the end; nothing is shown
-    of work that takes less, nor where stderr is no terminal.
+    of work that takes less. None where stderr is no terminal: nobody sees it there.
     """
     if not sys.stderr.isatty():
-        yield _show_nothing
+        yield None
         return
     shown = time.monotonic()
     is_written = False
@@ -98,10 +98,6 @@ def shown_share(what: str) -> Iterator[Callable[[float], None]]:
         if is_written:
             with suppress(OSError):
                 click.echo("\r\033[K", err=True, nl=False)
-
-
-def _show_nothing(done: float) -> None:
-    """Takes a share that nobody sees."""
 
 
 def drop_stdout() -> None:

@@ -15,6 +15,7 @@ from click.shell_completion import CompletionItem
 
 from kernbench.common.interrupts import interruptible
 from kernbench.common.near import near
+from kernbench.common.progress import no_progress
 from kernbench.console import say, shown_share
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.shell.commands import ShellCommand, write_examples
@@ -258,8 +259,9 @@ def trace(
     session = ReplaySession(Trace.open(file))
     session.goto(len(session) - 1 if op is None else op)
     if call.command is EXPORT and call.args.out == "-":
-        with shown_share(name) as progress, interruptible():
+        with shown_share(name) as share, interruptible():
             stdout = sys.stdout.buffer
+            progress = share or no_progress
             export_to_stream(session.trace, call.args.format, stdout, progress)
         return
     pages = None
@@ -272,8 +274,8 @@ def trace(
         session.index.rerun = _rerun_of(
             session.trace, stack, plugins=plugins, any_source=any_source
         )
-        progress = stack.enter_context(shown_share(name))
-        answer = session.call(call, progress)
+        share = stack.enter_context(shown_share(name))
+        answer = session.call(call, share or no_progress)
     text = json_text(as_data(answer)) if as_json else as_text(answer, width)
     answered(text, getattr(answer, "ok", True))
 

@@ -32,7 +32,7 @@ from kernbench.replay.whatif.deliveries import (
 from kernbench.replay.whatif.machine import Machine
 from kernbench.replay.whatif.moves import BY_HOST, SET_UP_BEFORE, Moves
 from kernbench.replay.whatif.weights import IN_OPEN_ROW
-from kernbench.topology.spec import HbmSpec
+from kernbench.topology.spec import HbmSpec, TopologySpec
 from kernbench.trace import Trace
 
 _TRIED = 16
@@ -105,6 +105,7 @@ class MovesAlone:
                 if one is not None:
                     tried.append(one)
             self._tried.append(tried)
+        self._off: dict[TopologySpec, float] = {}
 
     def _explained(
         self, machine: Machine, finder: MoveFinder, behind: Ints, takes: float
@@ -129,6 +130,12 @@ class MovesAlone:
         """By which share of what moves took formulas are off on a machine, of those of
         the host or of the DMAs: what is more.
         """
+        if machine.spec not in self._off:
+            self._off[machine.spec] = self._found_off(machine)
+        return self._off[machine.spec]
+
+    def _found_off(self, machine: Machine) -> float:
+        """As ``off``, found out."""
         most = 0.0
         hbm = machine.spec.cube.hbm
         finder = MoveFinder(self._trace, machine, self._moves, self._turns)

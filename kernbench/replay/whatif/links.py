@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -25,6 +25,10 @@ from kernbench.trace.hops import header_times
 
 _Class: TypeAlias = tuple[str, str, str]
 """The kind of a link, the type of the node that it leaves, and that it enters."""
+
+_MOST_TOLD = 256
+"""Of so many changed machines what a part tells is kept: a profile asks for some forty,
+and all traces of one machine for the same."""
 
 _CUBES_ACROSS = 2
 """So many cubes in a row and in a column have all classes of links between cubes."""
@@ -78,8 +82,6 @@ class ChangedLinks:
     def __init__(self, trace: Trace, recorded: TopologySpec) -> None:
         self._trace = trace
         self._recorded = recorded
-        self._told: dict[TopologySpec, _Numbers | None] = {}
-        """By spec what a part tells, a few numbers; a profile is asked for twice."""
 
     def with_(self, spec: TopologySpec) -> LinkTimes | None:
         """The links with the numbers of ``spec``; None if it has others."""
@@ -87,27 +89,15 @@ class ChangedLinks:
         is_as_large &= spec.sip.cube_mesh == self._recorded.sip.cube_mesh
         if not is_as_large or not self._is_by_class:
             return links_with(self._trace, spec)
-        if spec not in self._told:
-            part = _part_of(spec)
-            is_alike = _shape(part) == self._shape
-            self._told[spec] = _Numbers.of(part) if is_alike else None
-        numbers = self._told[spec]
+        numbers = _told(self._recorded, spec)
         if numbers is None:
             return links_with(self._trace, spec)
         return self._by_class(numbers, spec)
 
     @cached_property
-    def _part(self) -> _Part:
-        return _part_of(self._recorded)
-
-    @cached_property
-    def _shape(self) -> list[tuple[str, str, str, float]]:
-        return _shape(self._part)
-
-    @cached_property
     def _is_by_class(self) -> bool:
         """Whether the recorded links have the numbers of their classes."""
-        numbers = _Numbers.of(self._part)
+        numbers = _told(self._recorded, self._recorded)
         if numbers is None or not numbers.speed.keys() >= {*self._classes}:
             return False
         recorded = recorded_links(self._trace)
@@ -195,6 +185,23 @@ def _part_of(spec: TopologySpec) -> _Part:
     return _Part(nodes, edges)
 
 
+@lru_cache(maxsize=_MOST_TOLD)
+def _told(recorded: TopologySpec, spec: TopologySpec) -> _Numbers | None:
+    """What a part of the machine ``spec`` tells; None if that is not enough, or if it
+    has other links or lengths than the same part of the recorded machine.
+    """
+    part = _part_of(spec)
+    if _shape(part) != _recorded_shape(recorded):
+        return None
+    return _Numbers.of(part)
+
+
 def _shape(part: _Part) -> list[tuple[str, str, str, float]]:
     """The links of a machine and their lengths."""
     return [(edge.src, edge.dst, edge.kind, edge.distance_mm) for edge in part.edges]
+
+
+@lru_cache(maxsize=4)
+def _recorded_shape(spec: TopologySpec) -> list[tuple[str, str, str, float]]:
+    """The links of a part of a recorded machine, of the last few that were asked."""
+    return _shape(_part_of(spec))
