@@ -44,7 +44,6 @@ _ENVIRON = {
     "TERM": "xterm-256color",
     "LANG": "C.UTF-8",
     "PYTHONPATH": str(ROOT),
-    "PYTHONDONTWRITEBYTECODE": "1",
 }
 
 # Modes that a program turns on or off, and what a terminal has when it is given back.
