@@ -44,7 +44,26 @@ class Program(click.Command):
                 said = visible(_no_such_option(error, ctx))
             else:
                 said = visible(error.format_message())
-            raise click.UsageError(said, error.ctx or ctx) from None
+            raise _WrongCall(said, error.ctx or ctx) from None
+
+
+class _WrongCall(click.UsageError):
+    """A wrong call, which is said in one line as every other error is."""
+
+    def show(self, file: Any = None) -> None:
+        """Print it to stderr, where click would print how to call the command."""
+        say_wrong_call(self)
+
+
+def say_wrong_call(error: click.UsageError, ctx: click.Context | None = None) -> None:
+    """Print in a line what is wrong with a call, and where its help is: of the command
+    of the error, or else of ``ctx``.
+    """
+    said = error.format_message().rstrip(".")
+    where = error.ctx or ctx
+    if where is not None:
+        said += f"; see {where.command_path} --help"
+    say(f"error: {said}", err=True)
 
 
 def _no_such_option(error: click.NoSuchOption, ctx: click.Context) -> str:

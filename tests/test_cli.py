@@ -425,6 +425,7 @@ def test_info_describes_a_machine(tmp_path):
         (["run"], 2, ["Missing argument 'BENCH'", "--help"]),
         (["run", "matmul", "--sed", "3"], 2, ["No such option '--sed'", "--seed"]),
         (["runs"], 2, ["No such command 'runs'"]),
+        (["--lst"], 2, ["error: No such option '--lst'; see kernbench --help"]),
         (["run", "matmul", "--topology", "nowhere.yaml"], 2, ["nowhere.yaml"]),
         (
             ["run", "matmul", "--spec", "clock=2"],

@@ -322,6 +322,12 @@ def test_an_export_says_on_a_terminal_how_far_it_is(monkeypatch):
     assert terminal.getvalue() == "\rexport 26%\033[K\r\r\033[K"
 
 
+def test_an_option_where_the_file_should_be_is_an_option():
+    result = kernbench("trace", "diagnose", "--lst")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: diagnose: no option --lst; valid: --op,")
+
+
 def test_nothing_is_told_how_far_it_is_where_nobody_would_see_it(monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     with shown_share("export") as progress:

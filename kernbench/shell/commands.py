@@ -20,7 +20,7 @@ from click.shell_completion import CompletionItem
 from kernbench import IS_PROGRAM
 from kernbench.common.interrupts import raised_signal
 from kernbench.common.user_code import end_beside_threads, text_of
-from kernbench.console import Program, drop_stdout, say
+from kernbench.console import Program, drop_stdout, say, say_wrong_call
 from kernbench.errors import KernbenchError
 
 Words: TypeAlias = Callable[[click.Context], Iterable[str]]
@@ -87,8 +87,7 @@ class ShellGroup(Program, click.Group):
             _say_error(error)
             sys.exit(_exit_code(error))
         except click.UsageError as error:
-            help_ = f"{(error.ctx or ctx).command_path} --help"
-            say(f"error: {error.format_message().rstrip('.')}; see {help_}", err=True)
+            say_wrong_call(error, ctx)
             sys.exit(2)
         except BrokenPipeError:
             # The reader has enough; the flush at exit shall find no pipe.

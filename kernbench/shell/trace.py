@@ -251,8 +251,8 @@ def trace(
     from kernbench.trace import Trace
     from kernbench.trace.export import export_to_stream
 
+    _check_options([name, file, *args])
     words = [name, *args]
-    _check_options(words)
     if out is not None:
         words.append(out)
     call = parse(words)

@@ -77,6 +77,24 @@ def test_no_file_names_demo() -> None:
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--lst"], "No such option '--lst'"),
+        (["--scrpt", "x"], "No such option '--scrpt'. Did you mean '--script'?"),
+        (["--op", "x"], "Invalid value for '--op': 'x' is not a valid integer"),
+        (["a", "b"], "Got unexpected extra argument (b)"),
+    ],
+)
+def test_a_wrong_call_is_one_line_that_names_what_was_typed(
+    arguments: list[str], said: str
+) -> None:
+    result = CliRunner().invoke(main, arguments, prog_name="kernbench-tui")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr == f"error: {said}; see kernbench-tui --help\n"
+
+
 def test_an_op_that_is_not_there_is_an_error(trace_path: Path) -> None:
     result = run(trace_path, "--op", "152")
     assert result.exit_code == 2
