@@ -122,6 +122,16 @@ def test_a_tile_that_is_loaded_twice_is_named(diagnosed):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["matmul", "flash_attention", "ccl_allreduce"])
+def test_lines_that_would_gain_are_before_numbers_of_the_machine(name):
+    session = ReplaySession(Trace.open(TRACES / f"{name}.msgpack"))
+    found = session.run_line("diagnose")
+    are_lines = [bool(one.lines) for one in found if "sooner if" in one.title]
+    assert True in are_lines
+    assert are_lines == sorted(are_lines, reverse=True)
+
+
+@pytest.mark.slow
 def test_the_right_kernel_is_slow_at_most(diagnosed):
     findings = diagnosed(ATTENTION, "--set", "pes=8")
     assert {finding["kind"] for finding in findings} == {"slow"}
