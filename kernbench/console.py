@@ -62,7 +62,8 @@ def say_wrong_call(error: click.UsageError, ctx: click.Context | None = None) ->
     said = error.format_message().rstrip(".")
     where = error.ctx or ctx
     if where is not None:
-        said += f"; see {where.command_path} --help"
+        join = " See" if said.endswith("?") else "; see"
+        said += f"{join} {where.command_path} --help"
     say(f"error: {said}", err=True)
 
 

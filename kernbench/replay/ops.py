@@ -356,6 +356,8 @@ class OpFacts:
         begun = np.arange(since, self.started_before(until + SAME_NS))
         near = np.append(begun[begun != op], op)
         calls = self.calls(near)
+        if calls[-1] < 0:  # its call is damaged in the file
+            return _NO_OP
         mine = (calls >= 0) & (log.launch[calls] >= 0)
         for column in (log.pe, log.launch):
             mine &= column[calls] == column[calls[-1]]
@@ -375,7 +377,9 @@ class OpFacts:
         held = self._trace.position[np.unique(rows[low:high])].astype(np.int64)
         log = self._trace.commands
         calls = self.calls(np.append(held, op))
-        mine = (calls >= 0) & (calls[-1] >= 0)
+        if calls[-1] < 0:  # its call is damaged in the file
+            return np.zeros(0, np.int64)
+        mine = calls >= 0
         for column in (log.pe, log.launch):
             mine &= column[calls] == column[calls[-1]]
         behind = [

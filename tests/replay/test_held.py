@@ -11,6 +11,7 @@ from kernbench.replay import ReplaySession
 from kernbench.replay.views.causes import causes_of
 from kernbench.runtime_api import run_bench
 from kernbench.trace import Trace
+from kernbench.trace.frames import FrameFile
 
 ONE_CUBE = {"sips.count": 1, "cube_mesh.w": 1, "cube_mesh.h": 1}
 BENCH = '''
@@ -98,3 +99,17 @@ def test_a_run_of_which_nothing_was_compared_is_not_called_verified(held):
     assert held.info().compared == 0
     (line,) = [x for x in held.info().lines(80) if x.startswith("verified")]
     assert line.endswith("nothing: the bench states no expected outputs")
+
+
+def test_without_calls_nobody_knows_what_held_an_op(held, tmp_path):
+    """Of a file in which their frames are damaged."""
+    path = tmp_path / "damaged"
+    data = bytearray(held.trace.path.read_bytes())
+    for frame in FrameFile(held.trace.path).by_tag["commands"]:
+        data[frame.start] ^= 1
+    path.write_bytes(data)
+    damaged = ReplaySession(Trace.open(path))
+    (hold, *_) = damaged.details(7).waits
+    assert (hold[1], hold[4]) == ("operand", -1)
+    damaged.goto(6)
+    assert damaged.to_effect() != 7
