@@ -86,6 +86,8 @@ async def prefetch(
                 continue
             if not await _drawn(desk, session, views, is_quiet):
                 return
+            if number == 0:
+                desk.prepare()
     finally:
         runner.drawing_ahead = False
     desk.prepare()

@@ -203,7 +203,8 @@ class Runner:
         Waits for ``within_s`` in all at most, only for lanes that have nothing else to
         do, and for nothing that takes longer, as far as is known: that very question
         did, or the last of its command, or a key before has waited for it already, or
-        it will if it goes on as it has begun. It is drawn when it is there; until the
+        it will if it goes on as it has begun; of a lane in which one that took long was
+        given up once something has ended there. It is drawn when it is there; until the
         key itself is drawn it gives way to that, and to what the key does wait for.
         """
         deadline = monotonic() + within_s
@@ -212,13 +213,18 @@ class Runner:
             since_before = {query for query in queries if self._is_waited_for(query)}
         found = {query: self.ask(query, Urgency.KEY) for query in queries}
         with self._lock:
-            waiting = [
+            new = [
                 query
                 for query, result in found.items()
-                if isinstance(result, Pending)
-                if query not in since_before and self._is_free_for(query, found)
+                if isinstance(result, Pending) and query not in since_before
             ]
+            waiting = [query for query in new if self._is_free_for(query, found)]
+            left_alone = [q for q in new if self._lane_of(q).was_left]
             while waiting:
+                for query in [q for q in left_alone if self._is_free_for(q, found)]:
+                    left_alone.remove(query)
+                    waiting.append(query)
+                    self._raise(query)
                 for query in [query for query in waiting if query in self._kept]:
                     waiting.remove(query)
                     found[query] = self._kept[query].result
@@ -344,6 +350,15 @@ class Runner:
             if job.urgency is Urgency.KEY and not awaited:
                 job.urgency = Urgency.VISIBLE
 
+    def _raise(self, query: Query) -> None:
+        """A key waits for an answer, if that is still to come."""
+        job = self._jobs.get(query)
+        if job is not None:
+            job.urgency = Urgency.KEY
+
+    def _lane_of(self, query: Query) -> _Lane:
+        return self._lanes[BY_NAME[query.command].lane]
+
     def _look_up(self, query: Query) -> _Kept | None:
         kept = self._kept.get(query)
         if kept is not None:
@@ -380,7 +395,7 @@ class Runner:
         """
         if query in self._takes_long or query.command in self._took_long:
             return False
-        lane = self._lanes[BY_NAME[query.command].lane]
+        lane = self._lane_of(query)
         if lane.was_left:
             return False
         at = lane.current
@@ -402,7 +417,7 @@ class Runner:
         """Whether the worker of a question's lane takes longer than is ``left``, at the
         pace that it has had so far.
         """
-        at = self._lanes[BY_NAME[query.command].lane].current
+        at = self._lane_of(query).current
         if at is None or at.cancelled or at.found_done is None:
             return False
         ran = monotonic() - at.started

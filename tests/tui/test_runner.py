@@ -460,6 +460,30 @@ def test_no_key_waits_for_what_goes_on_where_a_long_one_was_left(
     assert runner.gather([goes_on(7)], 20.0)[goes_on(7)] == 0
 
 
+def test_a_key_waits_for_a_lane_that_was_left_once_something_has_ended_there(
+    runner, register
+) -> None:
+    steps: list[int] = []
+    rung = Event()
+    long = register("count", counting(steps, rung))
+    runner.ask(long(1))
+    wait_until(lambda: len(steps) > 60)  # by now it is known to take long
+    runner.retain([])
+
+    def some(index, at, args, progress) -> int:
+        for _ in range(3):
+            progress(0.5)
+            sleep(0.002)
+        return args.n
+
+    few = register("few", some)
+    bell = Bell()
+    beside = register("bell", bell, lane="columns")()
+    Timer(0.5, bell.rung.set).start()
+    asked = [few(1), few(2), beside]
+    assert runner.gather(asked, 20.0) == {few(1): 1, few(2): 2, beside: 0}
+
+
 def test_what_was_given_up_in_a_lane_says_nothing_of_how_long_a_key_waits(
     runner, register
 ) -> None:
