@@ -7,7 +7,8 @@ The rule by which workers and the screen's thread share the processor:
 2. A job calls progress at least every 10 ms. At most once a millisecond that raises, if
    the job was cancelled; sleeps for 10 us, since numpy lets go of the interpreter's
    lock too briefly for another thread to take it; and waits for ``quiet``, for what
-   is drawn ahead, and, if it has taken long, for those asked for that have not, at
+   is drawn ahead, if it has taken long for those asked for that have not, and if it
+   is only wished for, while keys are pressed, for what has been wished for longer, at
    most 0.1 s, unless the key itself waits for this job, or for the lane that it is in.
 3. ``gather`` makes the questions of a key urgent, ``lower`` makes them ordinary once
    the key is drawn.
@@ -534,9 +535,13 @@ class Runner:
 
     def _gives_way(self, job: _Job) -> bool:
         """Whether others come first: before a job that takes long those that somebody
-        waits for and that may not, and before one that is not ahead itself what is.
+        waits for and that may not, while keys are pressed before what is wished for
+        what has been for longer, and before one that is not ahead itself what is.
         """
         if job.takes_long and self._is_short_asked():
+            return True
+        is_wish = job.urgency is Urgency.WISH
+        if is_wish and not self.resting and self._is_other_wish_first(job):
             return True
         if not self.drawing_ahead or job.urgency is Urgency.AHEAD:
             return False
@@ -546,11 +551,24 @@ class Runner:
         """Whether a worker is at something that somebody waits for, and that is not
         known to take long.
         """
-        at_work = [lane.current for lane in list(self._lanes.values())]
         return any(
-            job is not None and job.urgency > Urgency.AHEAD and not job.takes_long
-            for job in at_work
+            job.urgency > Urgency.AHEAD and not job.takes_long
+            for job in self._at_work()
         )
+
+    def _is_other_wish_first(self, job: _Job) -> bool:
+        """Whether another job that is only wished for was begun before this one: a key
+        has to wait for all that run to let go of the interpreter.
+        """
+        return any(
+            other.urgency is Urgency.WISH and other.started < job.started
+            for other in self._at_work()
+        )
+
+    def _at_work(self) -> list[_Job]:
+        """What the workers are at."""
+        at_work = [lane.current for lane in list(self._lanes.values())]
+        return [job for job in at_work if job is not None]
 
     def _check(self, job: _Job) -> None:
         if job.cancelled:

@@ -699,6 +699,23 @@ def test_what_takes_long_lets_what_may_not_go_first(runner, register) -> None:
     rung.set()
 
 
+def test_while_keys_are_pressed_one_wish_is_computed_at_a_time(
+    runner, register
+) -> None:
+    first: list[int] = []
+    later: list[int] = []
+    rung = Event()
+    runner.ask(register("first", counting(first, rung))(), Urgency.WISH)
+    wait_until(lambda: len(first) > 3)
+    runner.ask(register("later", counting(later, rung), lane="columns")(), Urgency.WISH)
+    before = len(first)
+    wait_until(lambda: len(first) > before + 60)
+    assert len(later) < 20
+    runner.resting = True
+    wait_until(lambda: len(later) > 60)
+    rung.set()
+
+
 @pytest.mark.parametrize("same", [True, False], ids=["it", "its-lane"])
 def test_a_job_that_waits_for_a_key_looks_whether_that_wants_it_or_its_lane(
     same, runner, register, monkeypatch
