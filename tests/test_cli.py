@@ -27,7 +27,7 @@ SMALL = ["--set", "m=32", "--set", "k=32", "--set", "n=32", "--set", "pes=1"]
 
 
 def kernbench(*args):
-    return CliRunner().invoke(main, list(args))
+    return CliRunner().invoke(main, list(args), prog_name="kernbench")
 
 
 NOTHING = """
