@@ -284,7 +284,7 @@ def test_a_trace_that_cannot_be_written_does_not_lose_the_result(tmp_path, as_js
         *(["--json"] if as_json else []),
     ]
     run = subprocess.run(
-        [sys.executable, "-m", "kernbench.cli", *command],
+        [sys.executable, "-B", "-m", "kernbench.cli", *command],  # -B: no cut .pyc
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
         capture_output=True,
         text=True,

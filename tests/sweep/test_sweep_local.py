@@ -221,7 +221,7 @@ def test_a_sweep_goes_on_after_a_full_disk(marked, tmp_path):
     words = ("-o", out, "--jobs", 1)
     done = subprocess.run(
         command(space, *words),
-        env=environ(),
+        env=environ() | {"PYTHONDONTWRITEBYTECODE": "1"},  # no .pyc that is cut short
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000)),
         capture_output=True,
         text=True,

@@ -133,7 +133,7 @@ def test_what_a_killed_run_left_is_kept_beside(tmp_path, path):
 def test_a_quota_stops_the_recording_and_the_ops_can_still_be_read_back(path):
     limit = 300_000
     run = subprocess.run(
-        [sys.executable, "-c", FULL, str(path), os.path.dirname(__file__)],
+        [sys.executable, "-B", "-c", FULL, str(path), os.path.dirname(__file__)],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
         capture_output=True,
         text=True,
