@@ -235,6 +235,15 @@ def test_of_what_was_written_in_part_all_the_rest_is_bad(wrong):
     assert row.note == "2 of the 8 elements were never written"
 
 
+def test_what_was_written_in_part_may_be_of_another_type_than_the_reference():
+    """Of float16 and bfloat16 neither holds all numbers of the other."""
+    reference = np.array([1.0, 2.0, 3.0, 4.0], np.float16)
+    store = MemoryStore()
+    store.write("hbm", 0, np.array([1.0, 5.0]).astype(np_dtype("bf16")))
+    row = judge("y", Expectation("hbm", 0, reference, "bf16", EXACT, 0), store)
+    assert (row.mismatches, row.first_bad) == (3, (1,))
+
+
 def test_the_table_never_calls_an_error_small_that_is_not_finite():
     row = compare(of([1, math.inf, math.nan]), of([1, 2, 3]), EXACT, "c")
     (line,) = VerifyReport((row,)).as_text().splitlines()[1:]
