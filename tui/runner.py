@@ -429,7 +429,7 @@ class Runner:
     def _cancel(self, job: _Job, dropped: bool) -> None:
         job.cancelled = True
         job.dropped = dropped
-        lane = self._lanes[BY_NAME[job.query.command].lane]
+        lane = self._lane_of(job.query)
         if job.takes_long:
             lane.was_left = True
         if job in lane.queue:
@@ -545,7 +545,7 @@ class Runner:
             return True
         if not self.drawing_ahead or job.urgency is Urgency.AHEAD:
             return False
-        return job.takes_long or not self._lanes[BY_NAME[job.query.command].lane].queue
+        return job.takes_long or not self._lane_of(job.query).queue
 
     def _is_short_asked(self) -> bool:
         """Whether a worker is at something that somebody waits for, and that is not

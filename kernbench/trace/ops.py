@@ -249,12 +249,10 @@ class OpFrames:
 
     def _joined_block(self, number: int, parts: Sequence[_Part]) -> ParamBlock:
         """One block of what several chunks have of the schema of a number."""
-        schema, _ = parts[0].chunk.blocks[number]
-
+        schema, values = parts[0].chunk.blocks[number]
         rows = np.concatenate([part.rows for part in parts])
 
         def read() -> Array:
-            _, values = parts[0].chunk.blocks[number]
             found = np.empty(len(rows), values.dtype)
             end = 0
             for part in parts:

@@ -563,6 +563,21 @@ def counting(steps: list[int], rung: Event) -> Any:
     return count
 
 
+def noting(steps: list[int], taken: list[int]) -> Any:
+    """A computation of twenty turns that notes in ``taken`` how many steps others have
+    taken by each.
+    """
+
+    def note(index, at, args, progress) -> int:
+        for _ in range(20):
+            progress(0.5)
+            sleep(0.002)
+            taken.append(len(steps))
+        return args.n
+
+    return note
+
+
 def test_a_job_waits_while_a_key_is_acted_on(runner, register) -> None:
     steps: list[int] = []
     rung = Event()
@@ -664,15 +679,7 @@ def test_what_the_key_does_not_wait_for_lets_what_it_waits_for_go_on(
     assert isinstance(runner.gather([long], within_s=0.01)[long], Pending)
     wait_until(lambda: len(steps) > 60)  # by now it is known to take long
     taken: list[int] = []
-
-    def short(index, at, args, progress) -> int:
-        for _ in range(20):
-            progress(0.5)
-            sleep(0.002)
-            taken.append(len(steps))
-        return args.n
-
-    awaited = register("short", short, lane="columns")(1)
+    awaited = register("short", noting(steps, taken), lane="columns")(1)
     runner.quiet.clear()
     assert runner.gather([long, awaited], within_s=20)[awaited] == 1
     assert taken[-1] - taken[0] <= 2
@@ -685,15 +692,7 @@ def test_what_takes_long_lets_what_may_not_go_first(runner, register) -> None:
     runner.ask(register("count", counting(steps, rung))())
     wait_until(lambda: len(steps) > 60)  # by now it is known to take long
     taken: list[int] = []
-
-    def short(index, at, args, progress) -> int:
-        for _ in range(20):
-            progress(0.5)
-            sleep(0.002)
-            taken.append(len(steps))
-        return args.n
-
-    assert runner.wait(register("short", short, lane="columns")(1)) == 1
+    assert runner.wait(register("short", noting(steps, taken), lane="columns")(1)) == 1
     assert taken[-1] - taken[0] <= 2
     wait_until(lambda: len(steps) > taken[-1] + 10)
     rung.set()
