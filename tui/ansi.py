@@ -19,15 +19,14 @@ from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
 from operator import is_not, ne, or_
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 from rich.cells import cell_len
 from rich.color import Color, ColorSystem
 from rich.console import Console
-from rich.control import Control
 from rich.style import Style
 from textual import events, on
-from textual._compositor import CompositorUpdate
+from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
 from textual.app import App
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
@@ -35,20 +34,22 @@ from textual.command import CommandInput, CommandList, CommandPalette
 from textual.css.query import NoMatches
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
-from textual.geometry import Size
+from textual.filter import ANSIToTruecolor
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.screen import Screen, ScreenResultType
+from textual.strip import Strip
+from textual.widget import Widget
 from textual.widgets import Input, OptionList
 from textual.worker import Worker
 
 from kernbench.errors import UsageError
 from kernbench.visible import visible
+from tui.draw import STYLES
 from tui.guardian import TAKEN
+from tui.newest import Newest
 from tui.terminal import DRIVER_VARIABLE, named_driver
 from tui.themes import XTERM
-
-if TYPE_CHECKING:
-    from textual.strip import Strip
 
 # -- styles as the terminal is told of them ----------------------------------------
 
@@ -158,6 +159,8 @@ def _from_reset(after: Ink) -> str:
 # of a wide character are empty strings.
 _UNKNOWN = "?\0"
 
+_STRIPS_KEPT = 4096
+
 # Runs of cells that changed, in bytes of 0 and 1. A gap of up to three unchanged cells
 # is written again, since moving over it takes four bytes.
 _CHANGED = re.compile(b"\1+(?:\0{1,3}\1+)*")
@@ -181,8 +184,55 @@ class CellRun(NamedTuple):
     text: str
 
 
-_Inked: TypeAlias = tuple[list[str], Style | None]
-"""Cells of one style."""
+class _Inked(NamedTuple):
+    """Cells of one style, beginning at the cell ``start`` of a strip."""
+
+    start: int
+    cells: list[str]
+    style: Style | None
+
+
+class _StripCells(NamedTuple):
+    """What a strip puts into each of its cells."""
+
+    strip: Strip
+    """Kept, as these stand for it by its identity."""
+    chars: list[str]
+    styles: list[Style | None]
+    inked: list[_Inked]
+    """The same cells, by style."""
+
+
+class PlacedStrip(NamedTuple):
+    """A strip of a frame, from cell ``x`` of line ``y`` on."""
+
+    x: int
+    y: int
+    strip: Strip
+
+
+def placed_strips(frame: LayoutUpdate | ChopsUpdate) -> Iterator[PlacedStrip]:
+    """What a frame consists of, line by line. Of strips that are on screen already
+    only what the frame says has changed.
+    """
+    if isinstance(frame, LayoutUpdate):
+        for y, strips in enumerate(frame.strips, frame.region.y):
+            x = frame.region.x
+            for whole in strips:
+                yield PlacedStrip(x, y, whole)
+                x += whole.cell_length
+        return
+    for y, low, high in frame.spans:
+        ends = frame.chop_ends[y]
+        # A line may have fewer chops than ends, as Textual pairs them.
+        for end, (x, strip) in zip(ends, frame.chops[y].items(), strict=False):
+            if strip is None or x >= high or end <= low:
+                continue
+            first = max(low - x, 0)
+            last = min(high, end) - x
+            if first > 0 or last < strip.cell_length:
+                strip = strip.crop(first, last)
+            yield PlacedStrip(x + first, y, strip)
 
 
 class ScreenDiff(CompositorUpdate):
@@ -194,17 +244,24 @@ class ScreenDiff(CompositorUpdate):
     which knows the terminal that the process has.
     """
 
-    update: CompositorUpdate
+    update: LayoutUpdate | ChopsUpdate
 
     def __init__(self) -> None:
         self.size: tuple[int, int] | None = None
         self._rows: dict[int, tuple[list[str], list[Style | None]]] = {}
         # Of equal styles one stands for all, so that cells compare by identity.
         self._styles: dict[Style | None, Style | None] = {}
+        # Most strips are shown again: a step leads to them, and back.
+        self._cells = Newest[int, _StripCells](_STRIPS_KEPT)
 
     def forget(self) -> None:
         """Take nothing on the terminal for granted: write every cell of what comes."""
         self._rows.clear()
+
+    def prepare(self, strips: Iterable[Strip]) -> None:
+        """Know the cells of strips that may be shown next."""
+        for strip in strips:
+            self._cells_of(strip)
 
     def render_segments(self, console: Console) -> str:
         """Return the text that puts ``update`` on the terminal.
@@ -214,94 +271,79 @@ class ScreenDiff(CompositorUpdate):
         """
         pieces: list[str] = []
         ink = PLAIN
-        for style, runs in self._changes(console).items():
+        columns, lines = self.size or console.size
+        for style, runs in self._changes(columns, lines).items():
             wanted = ink_of(style or Style.null(), console._color_system)
             pieces.append(sgr_change(ink, wanted))
-            pieces.append(_written(runs, self._size_on(console)[0]))
+            pieces.append(_written(runs, columns))
             ink = wanted
         pieces.append(sgr_change(ink, PLAIN))
         return "".join(pieces)
 
-    def _size_on(self, console: Console) -> tuple[int, int]:
-        """Columns and lines that can be shown."""
-        return self.size or console.size
-
-    def _changes(self, console: Console) -> dict[Style | None, list[CellRun]]:
+    def _changes(self, columns: int, lines: int) -> dict[Style | None, list[CellRun]]:
         """Take over the cells of ``update``; return the runs that differ, by style.
 
         A frame may still be as large as the terminal was before: a terminal would put
         what lies beyond its edge into the last column.
         """
-        size = self._size_on(console)
         changes: dict[Style | None, list[CellRun]] = {}
-        x = 0
-        y = 0
-        beside: list[_Inked] = []  # what comes from x on in row y
-        update: Any = self.update
-        for part in update.__rich_console__(console, console.options):
-            segment = part.segment if isinstance(part, Control) else part
-            text, style, control = segment
-            if control:  # (ControlType.MOVE_TO, x, y) is all that a frame has
-                self._put(x, y, beside, size, changes)
-                beside = []
-                _, x, y = cast("tuple[int, int, int]", control[0])
-            elif text != "\n":
-                style = self._styles.setdefault(style, style)
-                beside.append((cells_of(text), style))
-        self._put(x, y, beside, size, changes)
+        for x, y, strip in placed_strips(self.update):
+            if y >= lines or x >= columns:
+                continue
+            if x + strip.cell_length > columns:
+                strip = strip.crop(0, columns - x)
+            self._put(x, y, self._cells_of(strip), changes)
         return changes
+
+    def _cells_of(self, strip: Strip) -> _StripCells:
+        """What a strip puts into each of its cells."""
+
+        def made() -> _StripCells:
+            chars: list[str] = []
+            styles: list[Style | None] = []
+            inked = []
+            for text, style, _ in strip:
+                cells = cells_of(text)
+                style = self._styles.setdefault(style, style)
+                inked.append(_Inked(len(chars), cells, style))
+                chars += cells
+                styles += [style] * len(cells)
+            return _StripCells(strip, chars, styles, inked)
+
+        return self._cells.get(id(strip), made)
 
     def _put(
         self,
         x: int,
         y: int,
-        beside: list[_Inked],
-        size: tuple[int, int],
+        new: _StripCells,
         changes: dict[Style | None, list[CellRun]],
     ) -> None:
-        """Put cells into row ``y`` from ``x`` on, as far as they lie within ``size``
-        (columns, lines).
+        """Put the cells of a strip into row ``y`` from ``x`` on.
 
         Add the runs of those that differ from what the terminal shows to ``changes``.
         All are compared at once: nearly all are as they were.
         """
-        columns, lines = size
-        if y >= lines or x + sum(len(cells) for cells, _ in beside) > columns:
-            beside = _within(beside, columns - x if y < lines else 0)
-        new_chars: list[str] = []
-        new_styles: list[Style | None] = []
-        for cells, style in beside:
-            new_chars += cells
-            new_styles += [style] * len(cells)
         chars, styles = self._rows.setdefault(y, ([], []))
-        end = x + len(new_chars)
+        end = x + len(new.chars)
         missing = end - len(chars)
         if missing > 0:
             chars.extend([_UNKNOWN] * missing)
             styles.extend([None] * missing)
-        other_char = map(ne, new_chars, chars[x:end])
-        other_style = map(is_not, new_styles, styles[x:end])
-        changed = bytes(map(or_, other_char, other_style))
-        if 1 not in changed:
+        old_chars = chars[x:end]
+        old_styles = styles[x:end]
+        if old_chars == new.chars and old_styles == new.styles:
             return
-        chars[x:end] = new_chars
-        styles[x:end] = new_styles
-        start = 0
-        for cells, style in beside:
+        other_char = map(ne, new.chars, old_chars)
+        other_style = map(is_not, new.styles, old_styles)
+        changed = bytes(map(or_, other_char, other_style))
+        chars[x:end] = new.chars
+        styles[x:end] = new.styles
+        for start, cells, style in new.inked:
             part = changed[start : start + len(cells)]
             if 1 in part:
                 runs = _runs(y, x + start, cells, part)
                 changes.setdefault(style, []).extend(runs)
-            start += len(cells)
-
-
-def _within(beside: Iterable[_Inked], room: int) -> list[_Inked]:
-    """The first so many cells."""
-    kept: list[_Inked] = []
-    for cells, style in beside:
-        kept.append((_cut(cells, min(len(cells), max(room, 0))), style))
-        room -= len(cells)
-    return kept
 
 
 def _runs(y: int, x: int, cells: list[str], changed: bytes) -> Iterator[CellRun]:
@@ -520,7 +562,7 @@ class DiffApp(App[None], inherit_bindings=False):
 
     def _display(self, screen: Screen[Any], renderable: Any) -> None:
         """Write a frame: Textual calls this for each, and for nothing at all too."""
-        if isinstance(renderable, CompositorUpdate):
+        if isinstance(renderable, LayoutUpdate | ChopsUpdate):
             self.cells.update = renderable
             if self._draws_elsewhere and self._driver is not None:
                 self.cells.size = self._driver._size
@@ -538,6 +580,54 @@ class DiffApp(App[None], inherit_bindings=False):
         self.on_failure()
         self._return_code = 1
         self._close_messages_no_wait()
+
+
+class StripWidget(Widget):
+    """Shows strips as they are: there is no border or padding to add.
+
+    Subclasses override ``strips``.
+    """
+
+    ALLOW_SELECT = False
+
+    def strips(self) -> list[Strip]:
+        """A strip for each of the first lines; those that follow are blank."""
+        raise NotImplementedError
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """The strips, as they were made."""
+        lines = self.strips()[crop.y : crop.bottom]
+        missing = crop.height - len(lines)
+        if missing:
+            blank = self.filtered(Strip.blank(self.size.width, STYLES[""]))
+            lines = lines + [blank] * missing
+        span = crop.column_span
+        if span == (0, self.size.width):
+            return lines
+        return [line.crop(*span) for line in lines]
+
+    def filtered(self, line: Strip) -> Strip:
+        """A line without what NO_COLOR forbids. The styles of panes have no colours of
+        16 to be made true ones.
+        """
+        for colours in self.get_line_filters():
+            if not isinstance(colours, ANSIToTruecolor):
+                line = line.apply_filter(colours, self.background_colors[1])
+        return line
+
+    def show_anew(self, *regions: Region) -> None:
+        """Have the next frame show regions, or all of it, anew.
+
+        The screen is told at once: ``refresh`` sends a message to this widget, which
+        sends one to the screen, and a key changes ten widgets.
+        """
+        if not self._is_mounted:
+            self.refresh(*regions)
+            return
+        self._set_dirty(*regions)
+        screen = self.screen
+        screen._dirty_widgets.add(self)
+        screen.check_idle()
 
 
 class LeavingOnce(Screen[ScreenResultType]):

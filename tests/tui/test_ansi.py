@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from itertools import pairwise
 
 import pyte
 import pytest
@@ -10,14 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.color import ColorSystem
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console
 from rich.control import Control
 from rich.segment import Segment
 from rich.style import Style
+from textual._compositor import ChopsUpdate, LayoutUpdate
+from textual.geometry import Region
+from textual.strip import Strip
 
 from tui.ansi import (
     PLAIN,
-    CompositorUpdate,
     Ink,
     ScreenDiff,
     cells_of,
@@ -32,30 +34,24 @@ CONSOLE = Console(
 )
 
 
-@dataclass
-class Frame(CompositorUpdate):
+class Frame(LayoutUpdate):
     """Runs of text put side by side from a cell on, as the compositor makes them."""
 
-    x: int
-    y: int
-    runs: list[tuple[str, Style]]
-
-    def __rich_console__(
-        self, console: Console, options: ConsoleOptions
-    ) -> RenderResult:
-        yield Control.move_to(self.x, self.y)
-        for text, style in self.runs:
-            yield Segment(text, style)
-
-    def render_segments(self, console: Console) -> str:
-        """Write all of it, cell for cell."""
-        pieces = [Control.move_to(self.x, self.y).segment.text]
-        for text, style in self.runs:
-            pieces.append(style.render(text, color_system=ColorSystem.TRUECOLOR))
-        return "".join(pieces)
+    def __init__(self, x: int, y: int, runs: list[tuple[str, Style]]) -> None:
+        strip = Strip([Segment(text, style) for text, style in runs])
+        super().__init__([[strip]], Region(x, y, strip.cell_length, 1))
+        self.runs = runs
 
 
-def difference(cells: ScreenDiff, frame: Frame) -> str:
+def whole_frame(frame: Frame) -> str:
+    """What writes all of it, cell for cell."""
+    pieces = [Control.move_to(frame.region.x, frame.region.y).segment.text]
+    for text, style in frame.runs:
+        pieces.append(style.render(text, color_system=ColorSystem.TRUECOLOR))
+    return "".join(pieces)
+
+
+def difference(cells: ScreenDiff, frame: LayoutUpdate | ChopsUpdate) -> str:
     """What is written for a frame where the terminal shows the earlier ones."""
     cells.update = frame
     return cells.render_segments(CONSOLE)
@@ -89,7 +85,7 @@ def test_differences_look_like_whole_frames(frames: list[Frame]) -> None:
     whole = pyte.Screen(WIDTH, HEIGHT)
     differing = pyte.Screen(WIDTH, HEIGHT)
     for frame in frames:
-        pyte.Stream(whole).feed(frame.render_segments(CONSOLE))
+        pyte.Stream(whole).feed(whole_frame(frame))
         pyte.Stream(differing).feed(difference(cells, frame))
     assert differing.buffer == whole.buffer
 
@@ -101,6 +97,28 @@ def test_a_frame_that_is_there_already_is_not_written(frames: list[Frame]) -> No
     for frame in frames:
         difference(cells, frame)
         assert difference(cells, frame) == ""
+
+
+CUTS = st.sets(st.integers(1, WIDTH - 1), max_size=3).map(sorted)
+
+
+@given(CUTS, st.integers(0, WIDTH - 1), st.integers(1, WIDTH))
+def test_of_a_line_that_lies_in_pieces_the_changed_part_is_written(
+    cuts: list[int], low: int, width: int
+) -> None:
+    high = min(low + width, WIDTH)
+    edges = [0, *cuts, WIDTH]
+    pieces = {
+        start: Strip([Segment("b" * (end - start), Style.null())])
+        for start, end in pairwise(edges)
+    }
+    terminal = pyte.Screen(WIDTH, HEIGHT)
+    cells = ScreenDiff()
+    pyte.Stream(terminal).feed(difference(cells, plain("a" * WIDTH)))
+    changed = ChopsUpdate([pieces], [(0, low, high)], [edges[1:]])
+    pyte.Stream(terminal).feed(difference(cells, changed))
+    wanted = "a" * low + "b" * (high - low) + "a" * (WIDTH - high)
+    assert terminal.display[0] == wanted
 
 
 def test_only_the_cells_that_differ_are_written() -> None:

@@ -56,7 +56,7 @@ def refreshed(
 
     with pytest.MonkeyPatch.context() as patch:
         for key, view in views.items():
-            patch.setattr(view, "refresh", noting(key, view.refresh))
+            patch.setattr(view, "show_anew", noting(key, view.show_anew))
         yield calls
 
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from textual import events, on
-from textual.filter import ANSIToTruecolor
 from textual.geometry import Region, Size
 from textual.strip import Strip
-from textual.widget import Widget
 
-from tui.draw import STYLES, Glyphs, Line, Run, cut, rule, strip
+from tui.ansi import DiffApp, StripWidget
+from tui.draw import Glyphs, Line, Run, cut, rule, strip
 from tui.messages import PaneClicked, PaneScrolled
 from tui.newest import Newest
 from tui.panes.base import Picture
@@ -67,11 +66,10 @@ class _Strips:
         self.by_picture = Newest[Picture, list[Strip]](_PICTURES_KEPT)
 
 
-class PaneView(Widget):
+class PaneView(StripWidget):
     """Shows pictures at a place of the screen's body, or nothing."""
 
     DEFAULT_CSS = "PaneView { position: absolute; }"
-    ALLOW_SELECT = False
 
     def __init__(self, key: str, glyphs: Glyphs) -> None:
         super().__init__(id=f"pane-{key}")
@@ -110,7 +108,7 @@ class PaneView(Widget):
         self.styles.offset = (region.x, region.y)
         self.styles.width = region.width
         self.styles.height = region.height
-        self._strips = self._composed()
+        self._strips = self._composed(self._picture)
 
     @property
     def room(self) -> Size:
@@ -142,8 +140,8 @@ class PaneView(Widget):
     # -- what it shows ------------------------------------------------------------
 
     def prepare(self, picture: Picture) -> None:
-        """Make the strips of a picture that may be shown next."""
-        self._strips_of(picture)
+        """Make the strips of a picture that may be shown next, and their cells."""
+        cast(DiffApp, self.app).cells.prepare(self._composed(picture))
 
     def put(self, picture: Picture, heading: str, active: bool) -> None:
         """Show a picture under a heading, marked if the pane is the active one."""
@@ -160,15 +158,15 @@ class PaneView(Widget):
             self._active = active
             self._take_strips()
         old = self._strips
-        self._strips = self._composed()
+        self._strips = self._composed(self._picture)
         if len(old) != len(self._strips):
-            self.refresh()
+            self.show_anew()
             return
         width = self._place.width if self._place is not None else 0
         pairs = enumerate(zip(self._strips, old, strict=True))
         changed = [Region(0, y, width, 1) for y, (new, was) in pairs if new is not was]
         if changed:
-            self.refresh(*changed)
+            self.show_anew(*changed)
 
     @property
     def picture(self) -> Picture:
@@ -185,35 +183,27 @@ class PaneView(Widget):
         """What is shown, as lines."""
         return "\n".join(strip.text.rstrip() for strip in self._strips).rstrip("\n")
 
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """The lines as they were built; there is no border or padding to add."""
-        lines = self._strips[crop.y : crop.bottom]
-        missing = crop.height - len(lines)
-        if missing:
-            blank = self._filtered(Strip.blank(self.size.width, STYLES[""]))
-            lines = lines + [blank] * missing
-        span = crop.column_span
-        if span == (0, self.size.width):
-            return lines
-        return [line.crop(*span) for line in lines]
+    def strips(self) -> list[Strip]:
+        """The title, the lines of the picture, and the border below."""
+        return self._strips
 
-    def _composed(self) -> list[Strip]:
-        """The title, and the lines of the picture."""
+    def _composed(self, picture: Picture) -> list[Strip]:
+        """The title, and the lines of a picture."""
         if self._place is None:
             return []
-        strips = self._strips_of(self._picture)
+        strips = self._strips_of(picture)
         if self._bordered and self._place.height > 1:
             strips = [*strips, self._strip_of(self._bottom())]
         if not self._titled:
             return strips
-        return [self._strip_of(self._title()), *strips]
+        return [self._strip_of(self._title(picture.subtitle)), *strips]
 
     @property
     def _rule_style(self) -> str:
         """The style of its borders: those of the active pane are bright."""
         return "frame" if self._active else "rule"
 
-    def _title(self) -> Line:
+    def _title(self, subtitle: str) -> Line:
         name = f"[{self._heading}]" if self._active else f" {self._heading} "
         style = "active" if self._active else "title"
         left = self._glyphs.rule
@@ -223,7 +213,7 @@ class PaneView(Widget):
             right = self._glyphs.rule + self._glyphs.corners[1]
         line = rule(
             [(left, self._rule_style), (name, style)],
-            self._picture.subtitle,
+            subtitle,
             self._columns - len(right),
             self._glyphs,
             self._rule_style,
@@ -274,17 +264,8 @@ class PaneView(Widget):
         written again.
         """
         return self._made.by_line.get(
-            tuple(line), lambda: self._filtered(strip(line, self._columns))
+            tuple(line), lambda: self.filtered(strip(line, self._columns))
         )
-
-    def _filtered(self, line: Strip) -> Strip:
-        """A line without what NO_COLOR forbids. These styles have no colours of 16
-        to be made true ones.
-        """
-        for colours in self.get_line_filters():
-            if not isinstance(colours, ANSIToTruecolor):
-                line = line.apply_filter(colours, self.background_colors[1])
-        return line
 
     # -- the mouse ----------------------------------------------------------------
 

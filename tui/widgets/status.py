@@ -13,12 +13,12 @@ from time import monotonic
 from textual import events
 from textual.geometry import Region
 from textual.strip import Strip
-from textual.widget import Widget
 
 from kernbench.replay.index import Index
 from kernbench.replay.query import FOCUS_LEVELS, Session
 from kernbench.replay.text import count_text, time_text
 from kernbench.visible import visible
+from tui.ansi import StripWidget
 from tui.draw import Glyphs, Line, Run, clip, cut, length, rule, strip
 from tui.keymap import Keymap
 from tui.messages import Activate
@@ -56,25 +56,35 @@ def between_marks(index: Index, session: Session) -> Between | None:
     return Between("-".join(name for name, _ in marks), min(times), max(times))
 
 
-class LineWidget(Widget):
-    """One line of runs; refreshes only if it changed."""
+class LineWidget(StripWidget):
+    """One line of runs; is written anew only if it changed."""
 
     DEFAULT_CSS = "LineWidget { height: 1; }"
-    ALLOW_SELECT = False
 
     def __init__(self, id: str) -> None:
         super().__init__(id=id)
         self.line: Line = []
+        self._strip = Strip([])
+        self._is_made = False
 
     def put(self, line: Line) -> None:
         """Show ``line``."""
         if line != self.line:
             self.line = line
-            self.refresh()
+            self._is_made = False
+            self.show_anew()
 
-    def render_line(self, y: int) -> Strip:
+    def strips(self) -> list[Strip]:
         """The line, cut or filled up."""
-        return strip(self.line, self.size.width)
+        width = self.size.width
+        if not self._is_made or self._strip.cell_length != width:
+            self._strip = self.filtered(strip(self.fitted(width), width))
+            self._is_made = True
+        return [self._strip]
+
+    def fitted(self, width: int) -> Line:
+        """What is shown of the line in so many columns."""
+        return self.line
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +223,9 @@ class Crumbs(LineWidget):
         self._index = index
         self._glyphs = glyphs
 
-    def render_line(self, y: int) -> Strip:
+    def fitted(self, width: int) -> Line:
         """The line; one that is too long ends in an ellipsis."""
-        width = self.size.width
-        return strip(cut(self.line, width, self._glyphs), width)
+        return cut(self.line, width, self._glyphs)
 
     def update_line(self, session: Session) -> None:
         """Say where the cursor's op ran."""
