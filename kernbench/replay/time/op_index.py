@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +30,18 @@ from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 
 _BLOCK = 512  # positions that share one note of the latest end among them
+_WINDOWS = 8  # of which it is known what lies in them: a frame asks several times
 _NEW = 255  # a class that is still to be looked up
+
+
+class OpsOfWindow(NamedTuple):
+    """Ops by their positions: those ``before`` a window are in service as it begins,
+    those from ``low`` up to ``high`` begin in it.
+    """
+
+    before: Ints
+    low: int
+    high: int
 
 
 class OpIndex:
@@ -54,6 +68,7 @@ class OpIndex:
         self._latest_ends: Floats | None = None
         self._composites: Ints | None = None
         self._composite_by_call: Groups | None = None
+        self._window = lru_cache(_WINDOWS)(self._find_window)
 
     def __len__(self) -> int:
         return len(self._trace.order)
@@ -183,6 +198,19 @@ class OpIndex:
         places = places[: np.searchsorted(places, position, side="right")]
         ends = self._trace.op_columns.t_end[self._trace.order[places]]
         return list(places[ends > time].tolist())
+
+    def window(self, t0: float, t1: float) -> OpsOfWindow:
+        """The ops of the times [t0, t1) ns."""
+        return self._window(t0, t1)
+
+    def _find_window(self, t0: float, t1: float) -> OpsOfWindow:
+        order = self._trace.order
+        starts = self._trace.op_columns.t_start
+        low = bisect_left(order, t0, key=starts.__getitem__)
+        high = bisect_left(order, t1, low, key=starts.__getitem__)
+        before = np.array(self.in_flight(low - 1, t0), np.int64)
+        before.setflags(write=False)
+        return OpsOfWindow(before, low, high)
 
     def _all_latest_ends(self, progress: Progress = no_progress) -> Floats:
         """The latest end in each block of positions, ns."""

@@ -112,9 +112,7 @@ class SliceIndex:
         """
         progress(0.0)
         cell_ns = (t1 - t0) / columns
-        low = self._started_before(t0)
-        high = self._started_before(t1)
-        before = np.array(self._ops.in_flight(low - 1, t0), np.int64)
+        before, low, high = self._ops.window(t0, t1)
         row_of, is_lane = self._shown_rows(rows)
         progress(0.0)
         if high - low <= self._few:
@@ -128,20 +126,6 @@ class SliceIndex:
             ops = np.sort(np.concatenate(found))
         found_ops = self._shown(ops, row_of, is_lane, rows, cell_ns)
         return self._made(found_ops, len(rows), cell_ns, progress)
-
-    def _started_before(self, t: float) -> int:
-        """How many ops have started before ``t`` ns."""
-        starts = self._trace.op_columns.t_start
-        order = self._trace.order
-        low = 0
-        high = len(order)
-        while low < high:
-            middle = (low + high) // 2
-            if starts[order[middle]] < t:
-                low = middle + 1
-            else:
-                high = middle
-        return low
 
     def _shown_rows(self, rows: Sequence[RowKey]) -> tuple[Ints, Bools]:
         """By node the first row that shows its ops, -1 for none; by row whether it is

@@ -6,7 +6,6 @@ off curves of busy time (tracks.py), or off the summary of a window (window_summ
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -256,14 +255,10 @@ class TimelineIndex:
         """The window that all rows of a picture are drawn of."""
         edges = np.linspace(t0, t1, columns + 1)
         summed = self._summaries.get((t0, t1, columns))
-        order = self._trace.order
-        starts = self._trace.op_columns.t_start
-        low = bisect_left(order, t0, key=starts.__getitem__)
-        high = bisect_left(order, t1, key=starts.__getitem__)
+        before, low, high = self._ops.window(t0, t1)
         if high - low > self._limits.few:
             return _Window(edges, None, summed)
-        begun_before = np.array(self._ops.in_flight(low - 1, t0), np.int64)
-        rows = order[np.concatenate([begun_before, np.arange(low, high)])]
+        rows = self._trace.order[np.concatenate([before, np.arange(low, high)])]
         components = self._trace.op_columns.component[rows]
         return _Window(edges, _FewOps(rows, components), summed)
 
@@ -291,7 +286,9 @@ class TimelineIndex:
             return TimelineRow(node, busy, " " * columns, row.lane)
 
         # Of several components a class comes several times: sum it up.
-        first = np.flatnonzero(np.diff(cells.codes, prepend=-1))
+        begins = np.ones(len(cells.codes), np.bool_)
+        np.not_equal(cells.codes[1:], cells.codes[:-1], out=begins[1:])
+        first = np.flatnonzero(begins)
         codes = cells.codes[first]
         moments = np.logical_or.reduceat(cells.moments, first)
         width = max(window.edges[1] - window.edges[0], 1e-12)
@@ -330,13 +327,17 @@ class TimelineIndex:
             tracks = self._tracks_among(row, window.ops)
         else:
             tracks = self._tracks_of(row, no_progress)
-        busy = []
-        moments = []
-        for track in tracks.tracks:
-            busy.append(np.diff(np.interp(window.edges, track.times, track.busy)))
-            moments.append(np.diff(np.searchsorted(track.moments, window.edges)))
         codes = np.array([track.code for track in tracks.tracks], np.int64)
-        return _Cells(codes, np.array(busy), np.array(moments) > 0)
+        until_edge = np.empty((len(codes), len(window.edges)))
+        begun = np.empty(until_edge.shape, np.int64)
+        for number, track in enumerate(tracks.tracks):
+            until_edge[number] = np.interp(window.edges, track.times, track.busy)
+            begun[number] = np.searchsorted(track.moments, window.edges)
+        return _Cells(
+            codes,
+            until_edge[:, 1:] - until_edge[:, :-1],
+            begun[:, 1:] > begun[:, :-1],
+        )
 
     # -- tracks --
 
