@@ -18,7 +18,7 @@ from tui.widgets.pane_view import PaneView
 KEY_OF = {row.number: row.key for row in PANES if row.number}
 SETTLED_S = 60.0
 """After which a screen that does not settle has a mistake."""
-_LOOK_S = 0.001
+_LOOK_S = 0.005
 _QUIET_LOOKS = 4
 """Looks one after the other at which a settled screen has nothing to do."""
 
@@ -46,20 +46,21 @@ async def settled(pilot: Any) -> None:
     """Wait until no job runs, every pane shows its answer, and none wishes for more.
 
     What panes wish for may take a second, and many on a machine that does other work:
-    the turns of the loop say nothing about that, and leave workers no time.
+    the turns of the loop say nothing about that, and leave workers no time. Nor does a
+    pause of the pilot, which asks every widget, while a job runs.
     """
     screen = pilot.app.debugger
     await still(pilot)
     deadline = monotonic() + SETTLED_S
     quiet = 0
     while quiet < _QUIET_LOOKS and monotonic() < deadline:
-        await pilot.pause()
         screen.look(rested=True)
         if screen.runner.busy or screen.waiting:
             quiet = 0
             await asyncio.sleep(_LOOK_S)
         else:
             quiet += 1
+            await pilot.pause()
     assert not screen.runner.busy, "jobs still run, or panes wish for more and more"
     assert not screen.waiting, screen.waiting
     await still(pilot)
