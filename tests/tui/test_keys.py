@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from desks import TRACES
-from pilots import fast_keys, piloted, settled, still, until
+from pilots import ask, fast_keys, piloted, settled, still, until
 from textual import events
 from textual.command import CommandList
 
@@ -145,17 +145,22 @@ def keys_of(text: str) -> list[events.Key]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("keys", "op"), BURSTS)
 async def test_keys_that_come_in_one_go_are_taken_in_their_order(
-    keys, op, session, drive
+    session, drive
 ) -> None:
-    session.goto(16)
+    """One burst after the other, each on op 16 and with nothing over the panes."""
     async with drive(120, 40) as pilot:
-        for key in keys_of(keys):
-            pilot.app.post_message(key)
-        for _ in range(10):
+        app = pilot.app
+        for keys, op in BURSTS:
+            await ask(pilot, "goto 16")
+            for key in keys_of(keys):
+                app.post_message(key)
             await settled(pilot)
-        assert session.cursor == op
+            await until(pilot, lambda wanted=op: session.cursor == wanted)
+            await settled(pilot)
+            assert session.cursor == op, keys
+            assert app.screen is app.debugger, keys
+            assert not app.debugger.line.display, keys
 
 
 @pytest.mark.slow

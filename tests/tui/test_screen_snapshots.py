@@ -22,17 +22,16 @@ SHOWN = [row for row in PANES if row.number and row.key != "texts"]
 """The panes that have something to show of the matmul, and can be picked."""
 TITLE_OF = {row.number: row.title for row in SHOWN}
 VIEWS_OF = {row.number: row.make.views for row in SHOWN}
-OTHER_VIEWS = [
-    pytest.param(pane, i, marks=[pytest.mark.slow] if i > 1 else [])
-    for pane, views in VIEWS_OF.items()
-    for i in range(1, len(views))
-]
-"""The others of a pane are slow: what they show is in ``panes`` without an app."""
+WITH_VIEWS = [pane for pane, views in VIEWS_OF.items() if len(views) > 1]
 FAULTS = {
     "hazards": ("fault_missing_wait", 3),
     "first divergence": ("fault_overflow", 5),
+    "outputs": ("fault_wrong_root", 9),
 }
-FAULTS |= {"outputs": ("fault_wrong_root", 9)}
+"""Views of what goes wrong: of which trace, and at its last op."""
+WRONG = [
+    (pane, name) for pane, views in VIEWS_OF.items() for name in views if name in FAULTS
+]
 _SIZED = pytest.mark.parametrize(
     "size", first_fast(SIZES), ids=[f"{w}x{h}" for w, h in SIZES]
 )
@@ -66,23 +65,38 @@ async def test_panes_after(size, drive, settle, as_text_of, same_as_file) -> Non
             same_as_file(file_name(pane, size, "after"), as_text_of(pilot.app))
 
 
-@pytest.mark.parametrize(("pane", "view"), OTHER_VIEWS)
+def view_file(pane: int, name: str) -> str:
+    """The snapshot of another view of a pane."""
+    return f"{TITLE_OF[pane]}-{name}-80x24".replace(" ", "-").lower()
+
+
+@pytest.mark.parametrize("pane", WITH_VIEWS)
 @pytest.mark.slow
-async def test_other_views(
-    pane, view, trace_path, settle, as_text_of, same_as_file
+async def test_other_views(pane, session, settle, as_text_of, same_as_file) -> None:
+    """At a GEMM on the critical path."""
+    session.goto(79)
+    app = KernbenchApp(session, "matmul")
+    async with piloted(app, (80, 24), str(pane), "z") as pilot:
+        for name in VIEWS_OF[pane][1:]:
+            await pilot.press("v")
+            await settle(pilot)
+            if name not in FAULTS:
+                same_as_file(view_file(pane, name), as_text_of(app))
+
+
+@pytest.mark.parametrize(("pane", "name"), WRONG)
+@pytest.mark.slow
+async def test_views_of_what_goes_wrong(
+    pane, name, trace_path, settle, as_text_of, same_as_file
 ) -> None:
-    """At a GEMM on the critical path; what goes wrong, at the last op of such a run."""
-    name = VIEWS_OF[pane][view]
-    trace, op = FAULTS.get(name, ("matmul", 79))
+    trace, op = FAULTS[name]
     session = open_session(trace_path.with_name(f"{trace}.msgpack"), op)
     app = KernbenchApp(session, trace)
-    async with piloted(app, (80, 24)) as pilot:
-        await pilot.press(str(pane), "z")
-        for _ in range(view):
+    async with piloted(app, (80, 24), str(pane), "z") as pilot:
+        for _ in range(VIEWS_OF[pane].index(name)):
             await pilot.press("v")
             await settle(pilot)  # where a view was left when it was late shows later
-        place = f"{TITLE_OF[pane]}-{name}-80x24".replace(" ", "-").lower()
-        same_as_file(place, as_text_of(app))
+        same_as_file(view_file(pane, name), as_text_of(app))
 
 
 @_SIZED
