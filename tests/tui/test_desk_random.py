@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from desks import SIZES, DeskBench, PromptRunner, session_of, text_of, waiting
 from made_up import MadeUp
-from pace import first_fast
+from pace import first_fast, some_in_ci
 
 from kernbench.errors import KernbenchError
 from kernbench.replay import ReplaySession
@@ -67,12 +67,8 @@ MOVES = (
     WIDEN(n=-1),
 )
 FAR = 10**9
-SEEDS = [
-    0,
-    1,
-    pytest.param(2, marks=pytest.mark.slow),
-    pytest.param(3, marks=pytest.mark.slow),
-]
+SEEDS = some_in_ci(range(4), 1)
+"""One walk of each trace at each size runs in CI, the others with the soak."""
 EVENTS = (
     Scroll(1),
     Scroll(-1),
@@ -228,7 +224,7 @@ def unknown(bench: DeskBench) -> list[Query]:
     return [query for query in wanted if bench.runner.known(query) is None]
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", some_in_ci(range(2), 1))
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("trace", TRACES)
 @pytest.mark.slow
