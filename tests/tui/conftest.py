@@ -16,6 +16,7 @@ import pytest
 from desks import DeskBench
 from made_up import MadeUp
 from pilots import piloted, settled
+from terminals import Terminal, opened
 
 from kernbench.replay import ReplaySession
 from tui.__main__ import open_session
@@ -100,6 +101,34 @@ def drive(session: ReplaySession) -> Driver:
             yield pilot
 
     return run
+
+
+@pytest.fixture(scope="module")
+def _started(
+    trace_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Terminal]:
+    """A terminal in which the program starts once for the tests of a file."""
+    home = tmp_path_factory.mktemp("home")
+    config = str(home / "config")
+    with opened(trace_path, "--op", 40, state=home, XDG_CONFIG_HOME=config) as terminal:
+        terminal.until("op 40/")
+        terminal.read(0.4)
+        yield terminal
+
+
+@pytest.fixture
+def terminal(_started: Terminal) -> Terminal:
+    """The program in a terminal of 80 x 24: the timeline active, op 40 under the
+    cursor, and nothing over the panes.
+
+    Tests of a file share it, since a start takes a second. They leave it running.
+    """
+    for key in "\x1b\x1b1":
+        _started.press(key, 0.1)
+    _started.press(":goto 40\r")
+    _started.until("op 40/")
+    _started.read(0.4)
+    return _started
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from threading import Semaphore, Thread
 
 import pytest
 from pilots import fast_keys, still
-from terminals import PROGRAM, opened, program_of
+from terminals import PROGRAM, Terminal, opened, program_of
 from textual import events
 from textual.screen import Screen
 from textual.widgets import Static
@@ -41,15 +41,6 @@ def test_a_signal_restores_the_terminal(
         assert not terminal.restored()
         os.kill(terminal.pid, number)
         assert terminal.end() == 128 + number
-        assert terminal.restored()
-
-
-@pytest.mark.slow
-def test_q_restores_the_terminal(trace_path: Path, tmp_path: Path) -> None:
-    with opened(trace_path, "--op", 0, state=tmp_path) as terminal:
-        terminal.until(READY)
-        terminal.press("q")
-        assert terminal.end() == 0
         assert terminal.restored()
 
 
@@ -158,16 +149,13 @@ OVER = {"the panes": "", "a command line": ":", "a page": "?", "the palette": "\
 
 @pytest.mark.parametrize("over", OVER)
 @pytest.mark.slow
-def test_ctrl_z_suspends_whatever_is_open(
-    over: str, trace_path: Path, tmp_path: Path
-) -> None:
-    with opened(trace_path, "--op", 0, state=tmp_path) as terminal:
-        terminal.until(READY)
-        terminal.press(OVER[over])
-        os.write(terminal.fd, b"\x1a")
-        assert os.WIFSTOPPED(terminal.wait(os.WUNTRACED))
-        assert terminal.restored()
-        os.kill(terminal.pid, signal.SIGCONT)
+def test_ctrl_z_suspends_whatever_is_open(over: str, terminal: Terminal) -> None:
+    terminal.press(OVER[over])
+    assert not terminal.restored()
+    os.write(terminal.fd, b"\x1a")
+    assert os.WIFSTOPPED(terminal.wait(os.WUNTRACED))
+    assert terminal.restored()
+    os.kill(terminal.pid, signal.SIGCONT)
 
 
 @pytest.mark.slow
@@ -180,23 +168,22 @@ def test_ctrl_z_suspends_the_picker(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["key", "signal"])
-def test_it_goes_on_after_it_was_suspended(
-    how: str, trace_path: Path, tmp_path: Path
-) -> None:
+def test_it_goes_on_after_it_was_suspended(trace_path: Path, tmp_path: Path) -> None:
+    """By its key, then by a signal."""
     with opened(trace_path, "--op", 0, state=tmp_path) as terminal:
         terminal.until(READY)
-        if how == "key":
-            terminal.press("\x1a")
-        else:
-            os.kill(terminal.pid, signal.SIGTSTP)
-        assert os.WIFSTOPPED(terminal.wait(os.WUNTRACED))
-        assert terminal.restored()
-        terminal.screen.reset()  # the shell has written there
-        os.kill(terminal.pid, signal.SIGCONT)
-        terminal.until(READY)
-        terminal.press("s")
-        terminal.until("op 1/")
+        for op, how in enumerate(("key", "signal")):
+            if how == "key":
+                terminal.press("\x1a")
+            else:
+                os.kill(terminal.pid, signal.SIGTSTP)
+            assert os.WIFSTOPPED(terminal.wait(os.WUNTRACED)), how
+            assert terminal.restored(), how
+            terminal.screen.reset()  # the shell has written there
+            os.kill(terminal.pid, signal.SIGCONT)
+            terminal.until(f"op {op}/")
+            terminal.press("s")
+            terminal.until(f"op {op + 1}/")
         terminal.press("q")
         assert terminal.end() == 0
         assert terminal.restored()

@@ -32,13 +32,6 @@ def ready(terminal: Terminal) -> None:
 
 
 @pytest.mark.slow
-def test_a_step_writes_few_bytes(trace_path: Path, tmp_path: Path) -> None:
-    with opened(trace_path, "--op", 40, size=(120, 40), state=tmp_path) as terminal:
-        ready(terminal)
-        assert median(len(terminal.press(key)) for key in STEPS) <= 2048
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("size", "step"), [((120, 40), 2048), ((200, 50), 6144)])
 def test_few_bytes_are_written_whatever_is_done(
     size: tuple[int, int], step: int, trace_path: Path, tmp_path: Path
@@ -59,14 +52,12 @@ OVER = {"a command line": ":", "a page": "?", "the palette": PALETTE}
 @pytest.mark.slow
 @pytest.mark.parametrize("over", OVER)
 def test_nothing_is_written_while_nothing_is_done(
-    over: str, trace_path: Path, tmp_path: Path
+    over: str, terminal: Terminal
 ) -> None:
     """A mouse that only moves does nothing."""
-    with opened(trace_path, "--op", 40, state=tmp_path) as terminal:
-        ready(terminal)
-        terminal.press(OVER[over], 0.8)
-        assert terminal.read(1.0) == b""  # longer than a cursor blinks
-        assert terminal.move_mouse(range(2, 80, 9), (3, 12, 24)) == b""
+    terminal.press(OVER[over], 0.8)
+    assert terminal.read(1.0) == b""  # longer than a cursor blinks
+    assert terminal.move_mouse(range(2, 80, 9), (3, 12, 24)) == b""
 
 
 @pytest.mark.slow
@@ -83,65 +74,53 @@ def test_nothing_is_written_over_the_picker_either(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_keys_that_come_in_one_go_are_typed_into_the_line_they_open(
-    trace_path: Path, tmp_path: Path
+    terminal: Terminal,
 ) -> None:
-    with opened(trace_path, "--op", 40, state=tmp_path) as terminal:
-        ready(terminal)
-        terminal.press(":goto 7\r")
-        terminal.until("op 7/151")
+    terminal.press(":goto 7\r")
+    terminal.until("op 7/151")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sequence", ["\x1b[1;2R", "\x1b[13;2~"])
-def test_shift_f3_as_terminals_send_it(
-    sequence: str, trace_path: Path, tmp_path: Path
-) -> None:
+def test_shift_f3_as_terminals_send_it(sequence: str, terminal: Terminal) -> None:
     """As xterm, tmux and screen do; as kitty's protocol has it."""
-    with opened(trace_path, "--op", 40, state=tmp_path) as terminal:
-        ready(terminal)
-        terminal.press("/gemm\r")
-        terminal.until("op 64/")
-        terminal.press("\x1bOR")
-        terminal.until("op 65/")
-        terminal.press(sequence)
-        terminal.until("op 64/")
+    terminal.press("/gemm\r")
+    terminal.until("op 64/")
+    terminal.press("\x1bOR")
+    terminal.until("op 65/")
+    terminal.press(sequence)
+    terminal.until("op 64/")
 
 
 # -- sizes -------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_a_redraw_repairs_the_screen(trace_path: Path, tmp_path: Path) -> None:
-    with opened(trace_path, "--op", 40, state=tmp_path) as terminal:
-        ready(terminal)
-        before = terminal.text
-        terminal.screen.reset()  # another program has written there
-        terminal.press(REDRAW, 0.6)
-        assert terminal.text == before
+def test_a_redraw_repairs_the_screen(terminal: Terminal) -> None:
+    before = terminal.text
+    terminal.screen.reset()  # another program has written there
+    terminal.press(REDRAW, 0.6)
+    assert terminal.text == before
 
 
 SIZES = [(60, 16), (5, 2), (1, 1), (200, 50), (33, 7), (5, 2), (120, 40)]
 
 
 @pytest.mark.slow
-def test_a_resize_storm_keeps_cursor_and_selection(
-    trace_path: Path, tmp_path: Path
-) -> None:
-    with opened(trace_path, "--op", 40, state=tmp_path) as terminal:
-        ready(terminal)
-        terminal.press("2jj")
-        before = terminal.text.splitlines()
-        for columns, lines in SIZES * 4:
-            terminal.resize(columns, lines)
-        terminal.press("jk")
-        terminal.resize(80, 24)
-        terminal.until("op 40/151")
-        terminal.read(0.5)
-        after = terminal.text.splitlines()
-        assert after[:6] == before[:6]  # status, focus, window of time
-        assert "[2 Ops]" in terminal.text
-        terminal.press("\r")  # goes to the picked row
-        terminal.until("op 42/151")
+def test_a_resize_storm_keeps_cursor_and_selection(terminal: Terminal) -> None:
+    terminal.press("2jj")
+    before = terminal.text.splitlines()
+    for columns, lines in SIZES * 4:
+        terminal.resize(columns, lines)
+    terminal.press("jk")
+    terminal.resize(80, 24)
+    terminal.until("op 40/151")
+    terminal.read(0.5)
+    after = terminal.text.splitlines()
+    assert after[:6] == before[:6]  # status, focus, window of time
+    assert "[2 Ops]" in terminal.text
+    terminal.press("\r")  # goes to the picked row
+    terminal.until("op 42/151")
 
 
 # -- colours -----------------------------------------------------------------------
@@ -252,10 +231,8 @@ def test_all_is_legible(mode: str, trace_path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_colours_are_used(trace_path: Path, tmp_path: Path) -> None:
-    with opened(trace_path, "--op", 40, state=tmp_path) as terminal:
-        ready(terminal)
-        assert len(hues(terminal)) > 2
+def test_colours_are_used(terminal: Terminal) -> None:
+    assert len(hues(terminal)) > 2
 
 
 @pytest.mark.slow
@@ -297,19 +274,9 @@ def test_of_256_colours_those_of_the_table_are_sent(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "environ"),
-    [
-        pytest.param(["--ascii"], {}, id="--ascii"),
-        pytest.param([], {"LANG": "C"}, id="LANG=C"),
-        pytest.param([], {"LC_ALL": "POSIX"}, id="LC_ALL=POSIX"),
-    ],
-)
-def test_ascii_where_it_is_asked_for(
-    arguments: list[str], environ: dict[str, str], trace_path: Path, tmp_path: Path
-) -> None:
+def test_ascii_is_all_that_it_draws_with(trace_path: Path, tmp_path: Path) -> None:
     with opened(
-        trace_path, "--op", 40, *arguments, size=(200, 50), state=tmp_path, **environ
+        trace_path, "--op", 40, "--ascii", size=(200, 50), state=tmp_path
     ) as terminal:
         ready(terminal)
         terminal.press("4vv1+l")
@@ -318,6 +285,17 @@ def test_ascii_where_it_is_asked_for(
         terminal.until("an action")
         terminal.press("st")
         terminal.until("step: one op forward")
+        assert terminal.raw.isascii()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("environ", [{"LANG": "C"}, {"LC_ALL": "POSIX"}], ids=str)
+def test_ascii_where_the_locale_has_nothing_else(
+    environ: dict[str, str], trace_path: Path, tmp_path: Path
+) -> None:
+    with opened(trace_path, "--op", 40, state=tmp_path, **environ) as terminal:
+        ready(terminal)
+        assert "Timeline" in terminal.text
         assert terminal.raw.isascii()
 
 
@@ -336,13 +314,11 @@ def fake_tmux(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_y_copies_by_osc_52(trace_path: Path, tmp_path: Path) -> None:
-    with opened(trace_path, "--op", 40, state=tmp_path) as terminal:
-        ready(terminal)
-        terminal.press("y")
-        terminal.until("copied by OSC 52")
-        (data,) = re.findall(rb"\x1b\]52;c;([^\x07\x1b]+)", terminal.raw)
-        assert "Timeline" in base64.b64decode(data).decode()
+def test_y_copies_by_osc_52(terminal: Terminal) -> None:
+    terminal.press("y")
+    terminal.until("copied by OSC 52")
+    (data,) = re.findall(rb"\x1b\]52;c;([^\x07\x1b]+)", terminal.raw)
+    assert "Timeline" in base64.b64decode(data).decode()
 
 
 @pytest.mark.slow
