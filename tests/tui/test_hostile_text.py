@@ -106,7 +106,7 @@ SIZES = [(120, 40), (80, 24), (200, 50), (40, 10)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", some_in_ci(SIZES, 2))
+@pytest.mark.parametrize("size", some_in_ci(SIZES, 1))
 def test_the_terminal_gets_text_and_our_own_sequences(trace, size, tmp_path) -> None:
     with opened(trace, state=tmp_path / "state", size=size) as terminal:
         terminal.until("op ")

@@ -18,6 +18,8 @@ import pytest
 from browsers import CHROMIUM, LIMIT_S, opened_page, pixels_of
 from terminals import PROGRAM, ROOT
 
+from kernbench.errors import KernbenchError
+from tui.serve import parse_port
 from tui.themes import THEMES
 
 ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"}
@@ -172,17 +174,17 @@ async def test_a_debugger_that_is_killed_says_so_in_its_page(
         assert client.text.startswith("The debugger has ended.")
 
 
-@pytest.mark.parametrize("message", ['["stdin", 7]', "[", "{}", '["resize", {}]'])
 @pytest.mark.slow
 async def test_a_message_that_is_none_closes_the_page(
-    message: str, trace_path: Path, tmp_path: Path
+    trace_path: Path, tmp_path: Path
 ) -> None:
     async with served(trace_path, state=tmp_path) as server:
-        async with connected(server) as client:
-            await client.web_socket.send_str(message)
-            assert await client.until_closed() == 1003
-        await server.until_debuggers(0)
-        assert server.process.returncode is None
+        for message in ('["stdin", 7]', "[", "{}", '["resize", {}]'):
+            async with connected(server) as client:
+                await client.web_socket.send_str(message)
+                assert await client.until_closed() == 1003, message
+            await server.until_debuggers(0)
+            assert server.process.returncode is None
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -328,11 +330,17 @@ def test_a_port_in_use_is_an_error_of_one_line(trace_path: Path) -> None:
 
 
 @pytest.mark.parametrize("port", ["abc", "65536", "8000.5"])
+def test_a_port_is_a_number(port: str) -> None:
+    wanted = f"--serve {port}: no port; give a number up to 65535"
+    with pytest.raises(KernbenchError, match=re.escape(wanted)):
+        parse_port(port)
+
+
 @pytest.mark.slow
-def test_a_port_that_is_no_number_is_an_error(port: str, trace_path: Path) -> None:
-    code, line = failed(trace_path, f"--serve={port}")
+def test_a_port_that_is_no_number_is_an_error_of_one_line(trace_path: Path) -> None:
+    code, line = failed(trace_path, "--serve=abc")
     assert code == 2
-    assert line.startswith(f"error: --serve {port}: no port; give a number up to 65535")
+    assert line.startswith("error: --serve abc: no port; give a number up to 65535")
 
 
 @pytest.mark.parametrize("arguments", [["none", "--serve=0"], ["--serve", "none"]])

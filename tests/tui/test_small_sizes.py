@@ -108,10 +108,17 @@ async def test_every_key_does_no_harm_on_a_small_screen(session, size) -> None:
     assert app.crash == ""
 
 
+TERMINALS = [
+    *((size, True) for size in SCREENS),
+    *((size, False) for size in reversed(SCREENS)),
+]
+"""Sizes, and whether a trace is picked there first."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("size", some_in_ci(SCREENS, 2))
-@pytest.mark.parametrize("picks", [True, False], ids=["picker", "trace"])
-def test_a_small_terminal_is_drawn_on(trace_path, tmp_path, size, picks) -> None:
+@pytest.mark.parametrize("kind", some_in_ci(TERMINALS, 2), ids=str)
+def test_a_small_terminal_is_drawn_on(trace_path, tmp_path, kind) -> None:
+    size, picks = kind
     with opened(*[] if picks else [trace_path], state=tmp_path, size=size) as terminal:
         terminal.read(2.0)
         if picks:

@@ -108,11 +108,14 @@ async def test_the_log_begins_where_the_user_did_and_goes_on_after_a_reload(
 
 
 @pytest.mark.slow
-def test_nothing_stale_is_left_where_the_window_shrinks_as_keys_draw(tmp_path) -> None:
+@pytest.mark.parametrize("turns", [4, pytest.param(16, marks=pytest.mark.soak)])
+def test_nothing_stale_is_left_where_the_window_shrinks_as_keys_draw(
+    turns, tmp_path
+) -> None:
     trace = TRACES / "matmul.msgpack"
     with opened(trace, state=tmp_path, size=(200, 50)) as terminal:
         terminal.until("Timeline")
-        for count in range(8):
+        for count in range(turns):
             terminal.resize(200, 50)
             terminal.read(0.4)
             terminal.press("sssSSSsss"[: 1 + count % 9], 0.003 * (count % 4))
