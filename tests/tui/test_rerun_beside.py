@@ -28,7 +28,7 @@ from tui.rerun import Reruns
 
 LIMIT_S = 30.0
 FASTER = (["pe.clock_ghz=2"], [])
-BIG = {"m": 256, "k": 256, "n": 256, "tile": 16}
+BIG = {"m": 256, "k": 256, "n": 128, "tile": 16}
 
 
 @pytest.fixture

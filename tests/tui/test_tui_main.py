@@ -30,15 +30,6 @@ def python(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
-def test_without_a_terminal_it_prints_and_hints(trace_path: Path) -> None:
-    done = python("-m", "tui", trace_path, "--op", "40")
-    assert done.returncode == 0
-    assert "bench      matmul" in done.stdout
-    assert "op 40  TileToken/DMA_READ" in done.stdout
-    assert done.stderr.startswith("hint: no terminal")
-
-
 @pytest.mark.parametrize(
     ("make", "said"),
     [

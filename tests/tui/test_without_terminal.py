@@ -48,6 +48,7 @@ def test_into_a_pipe_it_prints_summary_and_screen(trace_path: Path) -> None:
     done = run(trace_path, "--op", 40)
     assert done.returncode == 0
     assert done.stdout.startswith("bench      matmul")
+    assert "op 40  TileToken/DMA_READ" in done.stdout
     screen = done.stdout.splitlines()[-30:]
     assert screen[0].startswith(" kernbench matmul.msgpack  op 40/151")
     assert "[1 Timeline]" in screen[2]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bench import TRACES, PaneBench, ops_of
+from click.testing import CliRunner
 
+from kernbench.cli import main
 from kernbench.perf.make_trace import make_trace
 from kernbench.replay.commands import GOTO
 from kernbench.replay.diagnosis.findings import Diagnosis, Finding
@@ -26,11 +27,12 @@ def made_up() -> None:
     """Predictions are real here, as they are where the command runs."""
 
 
+@cache
 def findings_of(trace: str) -> list[dict[str, Any]]:
-    """The findings as another process says them."""
-    command = [sys.executable, "-m", "kernbench", "trace", "diagnose", "--json"]
+    """The findings as the other program says them."""
     path = str(TRACES / f"{trace}.msgpack")
-    done = subprocess.run([*command, path], capture_output=True, check=True)
+    done = CliRunner().invoke(main, ["trace", "diagnose", "--json", path])
+    assert done.exit_code == 0
     found: list[dict[str, Any]] = json.loads(done.stdout)
     return found
 
