@@ -277,6 +277,20 @@ def run(terminal: Terminal, line: str, shown: str) -> None:
     terminal.until(shown)
 
 
+def end_with(terminal: Terminal, key: str) -> None:
+    """Press a key that ends or stops the program; wait for the shell's prompt behind
+    what gives the terminal back, since a line that is typed before it is lost.
+    """
+    before = len(terminal.raw)
+    os.write(terminal.fd, key.encode())
+
+    def is_prompted() -> bool:
+        terminal.read(0.05)
+        return b"$ " in terminal.raw[before:].partition(b"\x1b[?1049l")[2]
+
+    until(is_prompted)
+
+
 def until_job(terminal: Terminal, state: str) -> None:
     """Ask the shell for its jobs until it says that of the only one."""
     end = time.monotonic() + LIMIT_S
@@ -300,7 +314,7 @@ def test_a_shell_stops_it_and_goes_on_with_it(
     with shell_of(name, tmp_path) as terminal:
         found = modes(terminal, tmp_path, "found")
         run(terminal, program, READY)
-        terminal.press("\x1a")
+        end_with(terminal, "\x1a")
         run(terminal, "echo sto''pped", "stopped")
         assert modes(terminal, tmp_path, "stopped") == found
         run(terminal, "bg; sleep 0.5; jobs", "Stopped")
@@ -309,7 +323,7 @@ def test_a_shell_stops_it_and_goes_on_with_it(
         assert terminal.raw[before:].count(b"\x1b[?1049h") == 1
         terminal.press("s")
         terminal.until("op 1/")
-        terminal.press("q")
+        end_with(terminal, "q")
         run(terminal, "echo code $?", "code 0")
         assert modes(terminal, tmp_path, "ended") == found
 
@@ -327,9 +341,9 @@ def test_a_shell_can_begin_it_in_the_background_and_end_it_while_it_is_stopped(
         run(terminal, "fg", READY)
         terminal.press("s")
         terminal.until("op 1/")
-        terminal.press("\x1a")
+        end_with(terminal, "\x1a")
         run(terminal, "fg", "op 1/")
-        terminal.press("\x1a")
+        end_with(terminal, "\x1a")
         run(terminal, "kill %1; kill -CONT %1; echo kil''led", "killed")
         until_job(terminal, "143")
         assert modes(terminal, tmp_path, "ended") == found
@@ -349,7 +363,7 @@ def test_a_shell_has_its_terminal_back_after_a_kill(
         draws = drawing(waits)
         if victim == "that draws":
             os.kill(draws, signal.SIGKILL)
-            until(lambda: b"ended by SIGKILL" in terminal.read(0.05))
+            terminal.until("ended by SIGKILL")
         else:
             os.kill(waits, signal.SIGKILL)
             until(lambda: gone(draws))
