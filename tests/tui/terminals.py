@@ -12,6 +12,7 @@ import struct
 import sys
 import termios
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -83,11 +84,15 @@ class Terminal:
         variables.update(environ)
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            _set_size(0, size)
-            reset_signals()
-            if ignore is not None:
-                signal.signal(ignore, signal.SIG_IGN)
-            os.execvpe(argv[0], argv, variables)
+            try:
+                _set_size(0, size)
+                reset_signals()
+                if ignore is not None:
+                    signal.signal(ignore, signal.SIG_IGN)
+                os.execvpe(argv[0], argv, variables)
+            except BaseException:
+                os.write(2, traceback.format_exc().encode())
+            os._exit(127)  # else the tests would go on in this process, too
         self.attributes = termios.tcgetattr(self.fd)
 
     def read(self, quiet: float) -> bytes:
