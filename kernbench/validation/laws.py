@@ -6,7 +6,7 @@ held against that of the machine as it ships. The array's shape stays as it is: 
 array takes longer to load (docs/machine.md, "GEMM").
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from random import Random
@@ -129,11 +129,11 @@ def launch_ns(bench: str, fields: Fields) -> float:
     return sum(span.t_end - span.t_start for span in engine.launches)
 
 
-def slower_launches(improvements: int = IMPROVEMENTS) -> list[Slower]:
-    """The launches that were made slower, of as many improvements on every bench."""
+def slower_launches(seeds: Iterable[int] = range(IMPROVEMENTS)) -> list[Slower]:
+    """The launches that were made slower, of these improvements on every bench."""
     before = {bench: launch_ns(bench, {}) for bench in BENCHES}
     slower = []
-    for seed in range(improvements):
+    for seed in seeds:
         fields = improvement(seed)
         for bench in BENCHES:
             ratio = launch_ns(bench, fields) / before[bench]

@@ -1,6 +1,7 @@
 """The model against published numbers: the tables of ``kernbench validate``."""
 
 import json
+import re
 from collections import defaultdict
 from itertools import pairwise, product
 from operator import attrgetter
@@ -13,11 +14,22 @@ from kernbench.cli import main
 from kernbench.topology import TopologySpec, build_topology
 from kernbench.topology.spec import HbmSpec
 from kernbench.validation import TABLES
+from kernbench.validation.bounds import CASES, bounds_table
 from kernbench.validation.gemm import BY_HAND, scale_sim_cycles
-from kernbench.validation.laws import improvement, launch_ns
+from kernbench.validation.laws import (
+    IMPROVEMENTS,
+    improvement,
+    launch_ns,
+    slower_launches,
+)
 from kernbench.validation.links import channel_ends, mesh_link_ends, ucie_ends
 from kernbench.validation.machines import one_sip
-from kernbench.validation.mesh import loaded_latency, lone_latencies
+from kernbench.validation.mesh import (
+    LOADED,
+    load_table,
+    loaded_latency,
+    lone_latencies,
+)
 from kernbench.validation.table import EXACT, Bound, Row, Table
 
 
@@ -37,14 +49,61 @@ def table_of():
 # -- every table -----------------------------------------------------------------------
 
 
-# One test, as some tables take a minute and each worker would make them.
+def section():
+    """What the page on the machine says of its validation."""
+    _, _, section = docs.page("machine").partition("\n## Validation\n")
+    return section
+
+
+LONG = ("load", "bounds", "laws")
+"""Tables that take ten seconds and more; CI makes a part of each."""
+
+
+def tables_made_whole():
+    """Cases for ``parametrize``: all tables, the long ones with the soak."""
+    for name in TABLES:
+        if name in LONG:
+            yield pytest.param(name, marks=pytest.mark.soak)
+        else:
+            yield name
+
+
+# One test, so that no other worker makes the same table.
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", tables_made_whole())
 def test_a_table_is_as_near_to_its_reference_as_it_says_and_on_the_page(table_of, name):
     assert [row for row in table_of(name).rows if not row.ok] == []
-    _, _, section = docs.page("machine").partition("\n## Validation\n")
-    assert f"`kernbench validate {name}`" in section
-    assert table_of(name).as_markdown() in section
+    assert table_of(name).as_markdown() in section()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_page_names_the_command_of_each_table(name):
+    assert f"`kernbench validate {name}`" in section()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: load_table(LOADED[1:5:3]),
+        lambda: bounds_table(case for case in CASES if case.shape == (77, 333, 555)),
+    ],
+    ids=["load", "bounds"],
+)
+def test_rows_of_a_long_table_are_as_near_as_they_say_and_on_the_page(make):
+    table = make()
+    assert table.rows
+    assert [row for row in table.rows if not row.ok] == []
+    for line in table.as_markdown().splitlines():
+        assert line in section()
+
+
+@pytest.mark.slow
+def test_every_tenth_improvement_is_slower_where_the_page_says_so():
+    slower = [str(each) for each in slower_launches(range(7, IMPROVEMENTS, 10))]
+    noted = re.findall(r"^- (seed \d*7, .*)$", section(), re.MULTILINE)
+    assert noted  # of those that are tried here one is slower
+    assert slower == noted
 
 
 def kernbench(*args):
