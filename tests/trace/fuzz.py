@@ -589,12 +589,12 @@ def try_mutants(folder, first, count, jobs):
     with tempfile.TemporaryDirectory(dir=folder) as work:
         tried = Mutants(sounds, Path(work))
         warmed(tried)
-        for number, sound in enumerate(sounds):
-            data = sound.read_bytes()
-            child = tried.tried(number, data, sound, random.Random(0), True)
-            became, found = child.result()
-            assert became == "opened", found
-            tried.tidy(number)
+        # What is right here is right in a process of its own, too.
+        sound = sounds[0]
+        child = tried.tried(0, sound.read_bytes(), sound, random.Random(0), True)
+        became, found = child.result()
+        assert became == "opened", found
+        tried.tidy(0)
         running = {}
         left = iter(range(first, first + count))
         while True:

@@ -1,7 +1,7 @@
 """Whatever bytes it is given, the reader opens or raises TraceFormatError.
 
 It does so in bounded memory, and so does what answers the debugger's questions on top.
-100 files by default, 1,000 under ``-m slow``, 10,000 under ``-m soak``.
+100 files under ``-m slow``, 10,000 under ``-m soak``.
 """
 
 import json
@@ -58,10 +58,9 @@ def assert_survived(found, count):
     assert min(ends) > count // 200  # it reaches every kind of end
 
 
-@pytest.mark.parametrize("count", [10, 100])
 @pytest.mark.slow
-def test_broken_files_open_or_are_refused(folder, count):
-    assert_survived(fuzzed(folder, 0, count), count)
+def test_broken_files_open_or_are_refused(folder):
+    assert_survived(fuzzed(folder, 0, 100), 100)
 
 
 @pytest.mark.soak
@@ -96,10 +95,10 @@ def varied(tmp_path_factory):
 
 @pytest.mark.slow
 def test_every_command_answers_about_values_that_cannot_be(varied):
-    found = fuzzed(varied, 0, 12, "values")
+    found = fuzzed(varied, 0, 8, "values")
     assert found["failures"] == []
     seen = found["seen"]
-    assert seen["opened"] + seen.get("damaged", 0) > 10
+    assert seen["opened"] + seen.get("damaged", 0) > 6
 
 
 @pytest.mark.soak
