@@ -17,6 +17,14 @@ from kernbench.trace import Trace
 SMALL = {"m": 32, "k": 32, "n": 32, "pes": 2}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _few_places():
+    """Fewer answers than by default: how long they take is not looked at."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replay, "PLACES", 20)
+        yield
+
+
 @pytest.fixture(scope="module")
 def rows():
     return replay.measure((500, 2000), **SMALL)

@@ -139,7 +139,7 @@ def test_the_right_kernel_is_slow_at_most(diagnosed):
 
 @pytest.mark.slow
 def test_every_check_is_a_command_that_can_be_run(diagnosed):
-    findings = diagnosed(ATTENTION.replace(RESCALE, SKIPPED), "--set", "pes=8")
+    findings = diagnosed(ATTENTION.replace(RESCALE, SKIPPED), "--set", "pes=2")
     fields = {"kind", "title", "ops", "lines", "evidence", "check"}
     for finding in findings:
         assert set(finding) == fields
@@ -481,12 +481,13 @@ def alike(tmp_path):
 
 
 @pytest.mark.slow
-def test_where_a_recording_breaks_off_no_pe_is_unlike_the_others(alike, tmp_path):
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.soak)])
+def test_where_a_recording_breaks_off_no_pe_is_unlike_the_others(alike, tmp_path, step):
     whole = alike(fails=False)
     (launch,) = whole.launches
     assert odd_in(whole) == []
     part = tmp_path / "part.msgpack"
-    for share in range(1, 16):
+    for share in range(1, 16, step):
         middle = launch.t_start + share / 16 * (launch.t_end - launch.t_start)
         cut(whole.path, part, launch.t_start, middle)
         assert odd_in(Trace.open(part)) == []

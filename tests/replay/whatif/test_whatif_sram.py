@@ -104,7 +104,7 @@ def test_it_is_not_sure_where_others_come_first(recorded, tmp_path):
 @pytest.mark.parametrize(
     "step",
     [
-        pytest.param(8, marks=pytest.mark.slow),
+        pytest.param(16, marks=pytest.mark.slow),
         pytest.param(1, marks=[pytest.mark.slow, pytest.mark.soak]),
     ],
 )

@@ -56,10 +56,13 @@ def recorded(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_slack_in_which_bursts_meet_otherwise_is_not_told_as_sure(recorded, tmp_path):
+@pytest.mark.parametrize("step", [15, pytest.param(3, marks=pytest.mark.soak)])
+def test_a_slack_in_which_bursts_meet_otherwise_is_not_told_as_sure(
+    recorded, tmp_path, step
+):
     session = ReplaySession(Trace.open(recorded.path))
     tried = 0
-    for op in range(0, len(session), 3):
+    for op in range(0, len(session), step):
         slack = session.index.whatif.slack(op)
         if not slack.sure or not slack.ns:
             continue
