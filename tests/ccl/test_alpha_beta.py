@@ -39,7 +39,7 @@ def model(layout_cache):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["intercube_allreduce", "ring_chunked_allreduce"])
-@pytest.mark.parametrize("case", some_in_ci(CASES, 8))
+@pytest.mark.parametrize("case", some_in_ci(CASES, 4))
 def test_simulated_time_is_within_a_tenth_of_the_formula(
     model, layout_cache, algorithm, case
 ):
