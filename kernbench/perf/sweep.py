@@ -42,13 +42,19 @@ spec:
   pcie_bw_gbs: {{from: 16.0, to: 64.0, count: 20}}
 """
 
-_SAMPLE = 20
+SAMPLE = 20
 """So many points are run: the best after screening, and some to know how long all take.
 """
 
 
-def measure(points: int = POINTS, rounds: int = 3) -> list[PerfRow]:
-    """Measure sweeps of so many points; some two minutes at 200."""
+def measure(
+    points: int = POINTS, rounds: int = 3, sample: int = SAMPLE
+) -> list[PerfRow]:
+    """Measure sweeps of so many points; some two minutes at 200.
+
+    Of five times as many ``sample`` are run after screening, and as many to know how
+    long all take.
+    """
     ratios = []
     beside_ms = []
     with tempfile.TemporaryDirectory() as name:
@@ -67,11 +73,11 @@ def measure(points: int = POINTS, rounds: int = 3) -> list[PerfRow]:
             f"{points} points, 2 processes / 1", median(ratios), 0.588, "of the time"
         ),
         PerfRow("a sweep beside its points, a point", median(beside_ms), 20.0, "ms"),
-        _screening_row(5 * points),
+        _screening_row(5 * points, sample),
     ]
 
 
-def _screening_row(points: int) -> PerfRow:
+def _screening_row(points: int, sample: int) -> PerfRow:
     """So many points screened and the best run, beside running all.
 
     How long all take is known from a sample of them; all is done by one process.
@@ -83,17 +89,17 @@ def _screening_row(points: int) -> PerfRow:
         file.write_text(text, encoding="utf-8")
         space = read_space(file)
         planned = plan(space, Draw())
-        sample = plan(space, Draw("random", _SAMPLE))
-        spent = seconds(_running(space, folder / "some", 1, sample), perf_counter)
+        drawn = plan(space, Draw("random", sample))
+        spent = seconds(_running(space, folder / "some", 1, drawn), perf_counter)
         begin = perf_counter()
         (folder / "best" / TRACES).mkdir(parents=True)
-        screening = Screening(space, folder / "best", _SAMPLE, lambda line: None)
+        screening = Screening(space, folder / "best", sample, lambda line: None)
         best = screening.best(planned)
         _running(space, folder / "best", 1, best)()
         screened = perf_counter() - begin
     return PerfRow(
-        f"{len(planned):,} points screened, {_SAMPLE} run / all run",
-        screened / (spent / len(sample) * len(planned)),
+        f"{len(planned):,} points screened, {sample} run / all run",
+        screened / (spent / len(drawn) * len(planned)),
         0.1,
         "of the time",
     )
