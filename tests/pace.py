@@ -32,7 +32,7 @@ def some_in_ci(values: Iterable[Any], count: int) -> list[Any]:
 def for_all(
     *drawn: Any, fast: int, whole: int, **named: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """``given`` with ``fast`` examples, and with ``whole`` of them as a slow test.
+    """``given`` with ``fast`` examples, and with ``whole`` of them with the soak.
 
     Arguments of the test that are not drawn are fixtures.
     """
@@ -47,7 +47,7 @@ def for_all(
         test.__name__ = check.__name__
         test.__doc__ = check.__doc__
         test.__module__ = check.__module__
-        cases = first_fast([fast, whole])
+        cases = [fast, pytest.param(whole, marks=pytest.mark.soak)]
         return pytest.mark.parametrize("examples", cases)(test)
 
     return decorate

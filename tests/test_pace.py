@@ -1,4 +1,4 @@
-"""A property is checked with few examples on every change, and with many when slow."""
+"""A property is checked with few examples on every change, with many in the soak."""
 
 import inspect
 
@@ -31,14 +31,14 @@ def test_what_does_not_hold_fails():
         wrong_property(examples=3)
 
 
-def test_its_fixtures_are_what_is_not_drawn_and_its_longer_case_is_slow():
+def test_its_fixtures_are_what_is_not_drawn_and_its_longer_case_is_soak():
     assert list(inspect.signature(property_of).parameters) == ["seen", "examples"]
     assert property_of.__name__ == "property_of"
     (cases,) = property_of.pytestmark
     assert cases.args[0] == "examples"
     few, many = cases.args[1]
     assert few == 3
-    assert (many.values, many.marks[0].name) == ((9,), "slow")
+    assert (many.values, many.marks[0].name) == ((9,), "soak")
 
 
 def test_all_but_the_first_cases_are_slow():
