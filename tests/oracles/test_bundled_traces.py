@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 from check import checked_trace
-from pace import some_in_ci
 
 FOLDER = Path(__file__).parents[2] / "traces"
-QUICK = ("fault_overflow",)
+QUICK = ("fault_overflow", "fault_missing_wait", "fault_wrong_root")
 NEVER_ENDED = ("fault_ring_by_name",)
 """Runs whose launches have no end, which the oracles take for granted."""
 
@@ -34,7 +33,7 @@ def test_every_answer_about_a_small_one_is_right(name, tmp_path):
     assert not wrong(name, tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", some_in_ci(SLOW, 2))
+@pytest.mark.soak
+@pytest.mark.parametrize("name", SLOW)
 def test_every_answer_about_a_large_one_is_right(name, tmp_path):
     assert not wrong(name, tmp_path)

@@ -8,7 +8,6 @@ import random
 import plain_frames
 import pytest
 import random_kernels
-from pace import some_in_ci
 
 from kernbench.errors import KernbenchError
 from kernbench.runtime_api import Change, rerun, run_bench
@@ -77,7 +76,7 @@ def test_a_random_program_is_run_again(seed, tmp_path):
     check(seed, tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", some_in_ci(range(100, 130), 2))
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(100, 130))
 def test_more_random_programs_are_run_again(seed, tmp_path):
     check(seed, tmp_path)
