@@ -4,6 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from ccl_machines import all_reduce, config
+from pace import some_in_ci
 
 from kernbench.common.dtypes import itemsize
 from kernbench.errors import KernelError
@@ -64,7 +65,7 @@ def test_cube_meshes_of_every_sort_reduce(check, algorithm, mesh):
 
 @pytest.mark.slow
 @BOTH
-@pytest.mark.parametrize("mesh", LONG_MESHES)
+@pytest.mark.parametrize("mesh", some_in_ci(LONG_MESHES, 4))
 def test_every_other_cube_mesh_reduces(check, algorithm, mesh):
     check(algorithm, "ring_1d", 2, mesh, 100)
 
@@ -90,7 +91,7 @@ def test_max_and_min_reduce_like_sum(check, algorithm, op):
     ("topology", "sips"),
     [
         *FEW_TOPOLOGIES,
-        *MORE_TOPOLOGIES,
+        *(pytest.param(*where, marks=pytest.mark.soak) for where in MORE_TOPOLOGIES),
     ],
 )
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import pty
 import re
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -90,12 +91,35 @@ def assert_harmless(result):
     assert isinstance(result.exception, SystemExit | None), result.exception
 
 
+FORMS = [*product(["most", "all"], ["--width=4000", "--json"])]
+
+
+def each_in_half_of_the_forms():
+    """(spoiled, format, names): every command with a text and as JSON, and of both
+    traces.
+    """
+    halves = (NAMES[::2], NAMES[1::2])
+    for (spoiled, format), half in zip(FORMS, (0, 1, 1, 0), strict=True):
+        yield spoiled, format, halves[half]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("format", ["--width=4000", "--json"])
-@pytest.mark.parametrize("spoiled", ["most", "all"])
+@pytest.mark.parametrize(("spoiled", "format", "names"), each_in_half_of_the_forms())
+def test_an_answer_of_a_command_has_nothing_hidden(
+    trace, spoiled, format, names
+) -> None:
+    check_nothing_hidden(trace, spoiled, format, names)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("spoiled", "format"), FORMS)
 def test_no_answer_of_a_command_has_anything_hidden(trace, spoiled, format) -> None:
+    check_nothing_hidden(trace, spoiled, format, NAMES)
+
+
+def check_nothing_hidden(trace, spoiled, format, names) -> None:
     file = trace / f"{spoiled}.msgpack"
-    for name in NAMES:
+    for name in names:
         if name not in WRITES:
             words = arguments_of(name, file)
             assert_harmless(kernbench("trace", name, file, *words, format))
@@ -243,7 +267,7 @@ SHARE = re.compile(rb"\r([a-z-]+ \d+%)?\x1b\[K\r?")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", some_in_ci(NAMES, 15))
+@pytest.mark.parametrize("name", some_in_ci(NAMES, 8))
 def test_a_terminal_is_shown_text_only(trace, name, tmp_path) -> None:
     file = trace / "most.msgpack"
     args = arguments_of(name, file)

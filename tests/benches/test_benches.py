@@ -49,6 +49,11 @@ def report(simulate, phase2):
     return lambda name, graph, **params: phase2(ran(simulate, name, graph, **params))
 
 
+def in_soak(*values):
+    """Cases for ``parametrize`` that run with the soak."""
+    return [pytest.param(value, marks=pytest.mark.soak) for value in values]
+
+
 def ran(simulate, name, graph, **params):
     return simulate(lambda torch: BENCHES[name].run(torch, **params), graph=graph)
 
@@ -83,7 +88,7 @@ def test_the_data_are_right_on_the_shipped_machine_by_default(report, shipped, n
     assert found.rows
 
 
-@pytest.mark.parametrize("pes", [3, 1, 16, 8, 136])
+@pytest.mark.parametrize("pes", [3, 136, *in_soak(1, 8, 16)])
 @pytest.mark.parametrize("name", ON_PES)
 @pytest.mark.slow
 def test_the_data_are_right_on_any_number_of_pes(report, shipped, name, pes):

@@ -30,7 +30,7 @@ def gains(path: Path, least_ns: float) -> list[Gain]:
     return list(Index(Trace.open(path)).whatif.profile(least_ns=least_ns).gains)
 
 
-@pytest.mark.parametrize("path", some_in_ci(TRACES, 3), ids=NAMES)
+@pytest.mark.parametrize("path", some_in_ci(TRACES, 2), ids=NAMES)
 @pytest.mark.slow
 def test_all_that_saves_much_is_told_and_told_the_same(path: Path) -> None:
     every = gains(path, 0.0)  # all are walked
