@@ -66,7 +66,7 @@ from kernbench.replay.time.message_routes import (
 )
 from kernbench.replay.time.roofline import Bound, Roofline
 from kernbench.replay.time.routes import Route, route_of
-from kernbench.replay.time.spans import window
+from kernbench.replay.time.spans import cut_off, window
 from kernbench.replay.time.stalls import Ledger, LineTimes
 from kernbench.replay.time.tiles import Tiles, TileWindow
 from kernbench.replay.time.timeline import RowKey, Timeline
@@ -552,10 +552,20 @@ def divergence(index: Index, at: At, args: NoArguments, progress: Progress) -> O
         found = index.departures.first(stage(progress, 0.5, 1.0))
     if found is not None:
         return replace(found, site=index.ops.row(found.op).site)
+    return OpDiff(-1, "divergence", note=_no_divergence(index))
+
+
+def _no_divergence(index: Index) -> str:
+    """That no op is off by more than rounding, and of how much of the run."""
     note = "rounding explains every op"
+    if not len(index.ops):
+        note = "no op is recorded"
     if index.ops.error:
-        note += f", yet the run ended with {index.ops.error}"
-    return OpDiff(-1, "divergence", note=note)
+        return f"{note}, yet the run ended with {index.ops.error}"
+    part = cut_off(index.trace)
+    if part:
+        return f"{note}; {part}"
+    return note
 
 
 def outputs(index: Index, at: At, args: NoArguments, progress: Progress) -> Outputs:

@@ -20,6 +20,7 @@ from kernbench.replay.text import as_text
 from kernbench.sim_engine.data_executor import DataExecutor
 from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 from kernbench.trace import Trace
+from kernbench.trace.frames import FrameFile
 
 SHIPPED = Path(__file__).parents[2] / "traces" / "matmul.msgpack"
 
@@ -327,8 +328,8 @@ def test_diff_has_the_local_and_the_accumulated_error():
 def test_divergence_names_the_first_op_that_rounding_does_not_explain(
     wrong, monkeypatch
 ):
-    session = ReplaySession(Trace.open(wrong))
-    assert session.first_divergence().note == "rounding explains every op"
+    note = ReplaySession(Trace.open(wrong)).first_divergence().note
+    assert note.startswith("rounding explains every op")
     broken = NUMPY_OPS | {"add": NUMPY_OPS["sub"]}
     monkeypatch.setattr(
         "kernbench.replay.data.diff.DataExecutor",
@@ -336,6 +337,21 @@ def test_divergence_names_the_first_op_that_rounding_does_not_explain(
     )
     found = ReplaySession(Trace.open(wrong)).first_divergence()
     assert (found.op, found.name, found.check.over) == (2, "add", 3)
+
+
+def test_divergence_of_a_killed_run_speaks_of_what_is_recorded(tmp_path):
+    killed = tmp_path / "killed.msgpack"
+    whole = SHIPPED.read_bytes()
+    frames = FrameFile(SHIPPED).by_tag
+    part = "the run was killed, or still goes on: this is what its trace has"
+
+    killed.write_bytes(whole[: frames["ops"][0].offset])
+    note = ReplaySession(Trace.open(killed)).first_divergence().note
+    assert note == f"no op is recorded; {part}"
+
+    killed.write_bytes(whole[: frames["end"][0].offset])
+    note = ReplaySession(Trace.open(killed)).first_divergence().note
+    assert note == f"rounding explains every op; {part}"
 
 
 def positions(session, line):

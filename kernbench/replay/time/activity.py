@@ -46,7 +46,7 @@ from kernbench.common.progress import (
 )
 from kernbench.common.resumable import Resumable, Steps, beside, within
 from kernbench.errors import UsageError
-from kernbench.replay.text import count_text, table, time_text
+from kernbench.replay.text import count_text, table, time_text, wrapped
 from kernbench.replay.time.kernel_calls import ends_of_calls, kernel_calls
 from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.replay.time.op_index import OpIndex
@@ -67,6 +67,7 @@ from kernbench.replay.time.rows_in_window import (
     Times,
     rows_in_window,
 )
+from kernbench.replay.time.spans import cut_off
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups, ranges
 from kernbench.trace.mapped import Column
@@ -117,13 +118,15 @@ class ComponentActivity:
 class Activity:
     """The components that did something in [t0, t1) ns, the busiest first.
 
-    ``idle`` counts the others among those that were asked for.
+    ``idle`` counts the others among those that were asked for. Where the recording was
+    cut off, ``part`` says so.
     """
 
     t0: float
     t1: float
     components: tuple[ComponentActivity, ...]
     idle: int
+    part: str = ""
 
     def lines(self, width: int) -> list[str]:
         """As text: a table of the busiest."""
@@ -135,6 +138,8 @@ class Activity:
             lines += table(self.components[:_SHOWN], _COLUMNS, width=width)
         if count > _SHOWN:
             lines.append(f"({count - _SHOWN:,} less busy)")
+        if self.part:
+            lines += wrapped(self.part, width, 2)
         return lines
 
 
@@ -314,7 +319,8 @@ class ActivityIndex:
             if row.busy or row.waiting or row.begun or row.nbytes > _EPS:
                 rows.append(row)
         rows.sort(key=lambda row: (-row.busy, row.component))
-        return Activity(t0, t1, tuple(rows), len(asked) - len(rows))
+        idle = len(asked) - len(rows)
+        return Activity(t0, t1, tuple(rows), idle, cut_off(self._trace))
 
     def cells(
         self,

@@ -22,10 +22,11 @@ from kernbench.common.progress import (
     parts,
     stage,
 )
-from kernbench.replay.text import table, time_text
+from kernbench.replay.text import table, time_text, wrapped
 from kernbench.replay.time.mapped_logs import map_logs
 from kernbench.replay.time.op_classes import COMPOSITE
 from kernbench.replay.time.op_index import OpIndex
+from kernbench.replay.time.spans import cut_off
 from kernbench.trace import Trace
 from kernbench.trace.bursts import burst_bytes, usual_burst
 from kernbench.trace.carried import HopLog, carried_by, hop_log
@@ -61,11 +62,15 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class LinkLoad:
-    """The links that carried something in [t0, t1) ns, the busiest first."""
+    """The links that carried something in [t0, t1) ns, the busiest first.
+
+    Where the recording was cut off, ``part`` says so.
+    """
 
     t0: float
     t1: float
     links: tuple[Link, ...]
+    part: str = ""
 
     def lines(self, width: int) -> list[str]:
         """As text: a table of the busiest."""
@@ -76,6 +81,8 @@ class LinkLoad:
         more = len(self.links) - _SHOWN
         if more > 0:
             lines.append(f"({more:,} less busy)")
+        if self.part:
+            lines += wrapped(self.part, width, 2)
         return lines
 
 
@@ -88,12 +95,16 @@ class BusyComponent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Busiest:
-    """The components and links that were busy for longest in [t0, t1) ns."""
+    """The components and links that were busy for longest in [t0, t1) ns.
+
+    Where the recording was cut off, ``part`` says so.
+    """
 
     t0: float
     t1: float
     components: tuple[BusyComponent, ...]
     links: tuple[Link, ...]
+    part: str = ""
 
     def lines(self, width: int) -> list[str]:
         """As text: the components, then a table of the links."""
@@ -101,6 +112,8 @@ class Busiest:
         lines += [f"{share:.2f} {node}" for share, node in self.components]
         if self.links:
             lines += table(self.links, _COLUMNS, width=width)
+        if self.part:
+            lines += wrapped(self.part, width, 2)
         return lines
 
 
@@ -146,7 +159,8 @@ class LoadIndex:
         """
         sums = self._link_sums(stage(progress, 0.0, 0.8))
         load = computed_beside(lambda: _loads(self._trace, sums, t0, t1), progress, 0.8)
-        return LinkLoad(t0, t1, self._listed(load, stage(progress, 0.9, 1.0)))
+        listed = self._listed(load, stage(progress, 0.9, 1.0))
+        return LinkLoad(t0, t1, listed, cut_off(self._trace))
 
     def busiest(
         self, t0: float, t1: float, count: int, progress: Progress = no_progress
@@ -170,7 +184,7 @@ class LoadIndex:
         for node in np.argsort(-share, kind="stable")[:shown].tolist():
             rows.append(BusyComponent(float(share[node]), ids[node]))
         load = self.links(t0, t1, stage(progress, 0.4, 1.0))
-        return Busiest(t0, t1, tuple(rows), load.links[:count])
+        return Busiest(t0, t1, tuple(rows), load.links[:count], load.part)
 
     def _listed(self, load: _Loads, progress: Progress) -> tuple[Link, ...]:
         """All links, in the order in which they are given."""

@@ -85,9 +85,17 @@ def part_of_run(trace: Trace) -> str:
         )
     if (trace.end or {}).get("error"):
         return "an error ended the run: this is up to there"
-    if not trace.complete:
-        return "the run was killed, or still goes on: this is what its trace has"
-    return ""
+    return cut_off(trace)
+
+
+def cut_off(trace: Trace) -> str:
+    """That a recording has not come to its end, in words; of one that has nothing.
+
+    Some of its logs may reach further than others: they are written in turn.
+    """
+    if trace.complete:
+        return ""
+    return "the run was killed, or still goes on: this is what its trace has"
 
 
 def _ended(trace: Trace) -> list[tuple[float, float]]:

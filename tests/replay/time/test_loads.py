@@ -199,3 +199,16 @@ def test_a_window_that_ends_before_it_starts_is_refused(session):
 def test_a_trace_of_nothing_has_no_links_and_nothing_busy(carried):
     session = carried()
     assert session.link_load().links == session.busiest().components == ()
+
+
+KILLED = "the run was killed, or still goes on: this is what its trace has"
+
+
+@pytest.mark.parametrize("question", ["links", "busiest", "activity"])
+def test_a_recording_that_was_cut_off_is_said_to_be_a_part(
+    tmp_path, one_cube, carried, question
+):
+    assert KILLED not in as_text(carried().run_line(question))
+    log = Log(tmp_path / "killed", one_cube)
+    log.op(load(0, 0), 0.0, 40.0)
+    assert as_text(log.session().run_line(question)).endswith(KILLED)
