@@ -26,7 +26,7 @@ from kernbench.replay.query import Query
 from kernbench.replay.text import count_text, time_text
 from kernbench.replay.time.op_classes import STAGE_LETTERS, TILE_PREFIX
 from kernbench.replay.time.slices import Slice
-from kernbench.replay.time.tiles import TileRow
+from kernbench.replay.time.tiles import TileRow, waited_ns
 from kernbench.replay.views.ops import InService
 from kernbench.replay.views.tiles import (
     RunningComposite,
@@ -447,11 +447,10 @@ def _ops_of(line: TileLine) -> list[int]:
 
 def _waited(tile: TileRow | None) -> Line:
     """How long a tile waited in all, and what for longest; empty if it did not wait."""
-    by_reason = _waits_of([] if tile is None else [tile])
-    if not by_reason:
+    if tile is None or not tile.waits:
         return []
-    reason, _ = by_reason[0]
-    whole = duration_text(sum(ns for _, ns in by_reason))
+    (reason, _), *_ = _waits_of([tile])
+    whole = duration_text(waited_ns(tile.waits))
     return [(f" waits {whole}", "title"), (f" {reason}", "dim")]
 
 
@@ -459,9 +458,9 @@ def _waits_of(tiles: Sequence[TileRow]) -> list[tuple[str, float]]:
     """What some tiles waited for, and for how long in all (ns), the longest first."""
     by_reason: dict[str, float] = defaultdict(float)
     for tile in tiles:
-        for wait in tile.waits:
-            reason = _SHORT.get(wait.reason, wait.reason)
-            by_reason[reason] += wait.t1 - wait.t0
+        for reason in {wait.reason: None for wait in tile.waits}:
+            of_it = [wait for wait in tile.waits if wait.reason == reason]
+            by_reason[_SHORT.get(reason, reason)] += waited_ns(of_it)
     return sorted(by_reason.items(), key=lambda reason: -reason[1])
 
 

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import TypeAlias
 
 import numpy as np
@@ -50,6 +51,19 @@ class TileWait:
     reason: str
     t0: float
     t1: float
+
+
+def waited_ns(waits: Sequence[TileWait]) -> float:
+    """For how long at least one of some waits lasts, ns.
+
+    The reads of a tile's operands wait at the same time.
+    """
+    waited = 0.0
+    until = -inf
+    for t0, t1 in sorted((wait.t0, wait.t1) for wait in waits):
+        waited += max(t1 - max(t0, until), 0.0)
+        until = max(until, t1)
+    return waited
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import pytest
 from bench import TRACES, PaneBench, component_of, ops_of
@@ -208,11 +208,33 @@ def test_a_row_says_how_long_its_tile_waited_and_for_what_longest(matmul):
     first = int(matmul.tiles.positions[0])
     rows = rows_of(tiles(matmul, first, 120, 25))
     for tile, row in zip(matmul.tiles.tiles_of(first).rows, rows[1:5], strict=True):
-        waited = sum(wait.t1 - wait.t0 for wait in tile.waits)
+        by_reason = defaultdict(list)
+        for wait in tile.waits:
+            by_reason[wait.reason.removesuffix("_channel")].append(wait)
         said = re.search(r"waits ([\d.]+) ns (\w+)$", row)
-        assert float(said[1]) == pytest.approx(waited, rel=0.005)
-        reasons = {wait.reason.removesuffix("_channel") for wait in tile.waits}
-        assert said[2] in reasons
+        assert float(said[1]) == pytest.approx(ns_of_any(tile.waits), rel=0.005)
+        longest = max(by_reason, key=lambda reason: ns_of_any(by_reason[reason]))
+        assert said[2] == longest
+
+
+def ns_of_any(waits):
+    """How long at least one of some waits lasts, instant by instant."""
+    instants = sorted({t for wait in waits for t in (wait.t0, wait.t1)})
+    lasting = 0.0
+    for t0, t1 in pairwise(instants):
+        if any(wait.t0 <= t0 and t1 <= wait.t1 for wait in waits):
+            lasting += t1 - t0
+    return lasting
+
+
+def test_a_tile_that_waits_with_two_reads_at_once_waits_once(matmul):
+    first = int(matmul.tiles.positions[0])
+    last_tile = matmul.tiles.tiles_of(first).rows[3]
+    read, fetch, gemm, *_ = last_tile.spans
+    assert ns_of_any(last_tile.waits) < last_tile.spans[-1].t1 - read.t0
+    row = rows_of(tiles(matmul, first, 120, 25))[4]
+    assert row.endswith("waits 408 ns engine")
+    assert round(gemm.t0 - fetch.t1) == 253  # of them, and 154 while its DMA reads
 
 
 def test_the_head_says_what_the_tiles_in_view_wait_for(matmul):
@@ -220,10 +242,12 @@ def test_the_head_says_what_the_tiles_in_view_wait_for(matmul):
     waits = defaultdict(float)
     first = int(matmul.tiles.positions[0])
     for tile in matmul.tiles.tiles_of(first).rows:
-        for wait in tile.waits:
-            waits[wait.reason] += wait.t1 - wait.t0
+        for reason in ("engine", "hbm_channel"):
+            of_it = [wait for wait in tile.waits if wait.reason == reason]
+            waits[reason] += ns_of_any(of_it)
     engine = duration_text(waits["engine"])
-    assert f"tiles wait {engine} for engine" in head
+    hbm = duration_text(waits["hbm_channel"])
+    assert f"tiles wait {engine} for engine, {hbm} for hbm" in head
 
 
 def test_the_head_fits_80_columns(matmul):
