@@ -70,8 +70,9 @@ def minimap(axis: Axis, end: float, busy: Floats | None) -> Line:
     that is not known yet.
     """
     last = axis.columns - 1
-    low = int(min(max(axis.t0 / end, 0.0), 1.0) * last)
-    high = int(min(max(axis.t1 / end, 0.0), 1.0) * last)
+    low = _cell_of_run(axis, axis.t0 / end)
+    after = math.ceil(axis.t1 / end * axis.columns - _ROUND)
+    high = max(min(after - 1, last), low)
     cells = [axis.glyphs.rule] * axis.columns
     if busy is not None:
         most = max(float(busy.max()), 1e-12)
@@ -84,10 +85,16 @@ def minimap(axis: Axis, end: float, busy: Floats | None) -> Line:
     styles = ["rule"] * low + ["flight"] * (high + 1 - low)
     styles += ["rule"] * (last - high)
     if axis.time is not None:
-        at = int(min(max(axis.time / end, 0.0), 1.0) * last)
+        at = _cell_of_run(axis, axis.time / end)
         cells[at] = "V"
         styles[at] = "mark"
     return line + list(zip(cells, styles, strict=True))
+
+
+def _cell_of_run(axis: Axis, share: float) -> int:
+    """The cell of the minimap in which a share of the run lies, or the nearest."""
+    cell = int(min(max(share, 0.0), 1.0) * axis.columns + _ROUND)
+    return min(cell, axis.columns - 1)
 
 
 def ruler(axis: Axis) -> Line:

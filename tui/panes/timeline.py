@@ -475,8 +475,9 @@ class TimelinePane(BasePane[TimelineState]):
     def _click(
         self, state: TimelineState, click: Click, frame: Frame, answers: Answers
     ) -> Change[TimelineState]:
-        """Go to a time of the minimap. A click on a row picks it, and enters it: as it
-        is at the cell that was hit, or at the cursor where its name was.
+        """Go to the last op begun in a cell of the minimap, or before it. A click on a
+        row picks it, and enters it: as it is at the cell that was hit, or at the cursor
+        where its name was.
         """
         table = self._table(state, frame, answers)
         if table is None:
@@ -484,7 +485,7 @@ class TimelinePane(BasePane[TimelineState]):
         axis = self._axis(state, frame)
         column = click.x - axis.label
         if click.y == 0 and column >= 0:
-            share = column / max(axis.columns - 1, 1)
+            share = (column + 1) / axis.columns  # where the cell ends
             return Change(state, (Do(TIME(t=share * self._end)),))
         picked = state.rows.picked_at(click.y - table.header)
         if picked is None:

@@ -62,6 +62,7 @@ def test_before_the_first_op_no_arrow_is_needed():
         (0.0, 1000.0, 500.0, "━━━━━V━━━━━"),
         (500.0, 600.0, 0.0, "V────━━────"),
         (-20.0, 1020.0, 1000.0, "━" * 10 + "V"),
+        (910.0, 1000.0, 1000.0, "─" * 10 + "V"),
     ],
 )
 def test_the_minimap_has_the_window_and_the_cursor_in_the_whole_run(
@@ -74,7 +75,7 @@ def test_the_minimap_has_the_window_and_the_cursor_in_the_whole_run(
 
 def test_the_minimap_is_as_high_as_the_machine_is_busy():
     busy = np.array([0.0, 2.0, 8.0, 4.0, 0.1])
-    line = minimap(axis(0.0, 500.0, 900.0, columns=5), 1000.0, busy)
+    line = minimap(axis(0.0, 500.0, 700.0, columns=5), 1000.0, busy)
     assert text(line)[23:] == "─▃█V▁"
     assert [style for _, style in line[1:]] == [
         "flight",
@@ -83,6 +84,14 @@ def test_the_minimap_is_as_high_as_the_machine_is_busy():
         "mark",
         "rule",
     ]
+
+
+@pytest.mark.parametrize("cell", range(5))
+def test_the_cursor_stands_in_the_cell_that_has_its_time(cell):
+    busy = np.zeros(5)
+    busy[cell] = 1.0
+    line = minimap(axis(0.0, 1000.0, 200.0 * cell + 150.0, columns=5), 1000.0, busy)
+    assert text(line)[23:] == "".join("V" if i == cell else "─" for i in range(5))
 
 
 def test_a_cursor_that_is_not_in_view_is_in_no_cell():

@@ -497,13 +497,22 @@ def test_a_click_on_the_name_of_a_group_folds_it(matmul):
     assert bench.state.folds == {"-pe1"}
 
 
-def test_a_click_on_the_minimap_goes_to_its_time(matmul):
+def test_a_click_on_the_minimap_goes_to_the_last_op_begun_by_then(matmul):
     bench = timeline(matmul)
     cells = 80 - LABEL
-    bench.send(Click(LABEL + cells // 2, 0))
+    bench.send(Click(LABEL + cells // 2 - 1, 0))
     (effect,) = bench.effects
-    middle = cells // 2 / (cells - 1) * matmul.trace.end_ns
-    assert effect == Do(TIME(t=middle))
+    assert effect == Do(TIME(t=matmul.trace.end_ns / 2))
+
+
+@pytest.mark.parametrize("op", [0, 3, 16, 60, 100, 151])
+def test_a_click_on_the_cursor_in_the_minimap_stays_in_its_cell(matmul, op):
+    bench = timeline(matmul, op)
+    x = bench.lines[0].index("V")
+    bench.send(Click(x, 0))
+    (effect,) = bench.effects
+    bench.goto(matmul.ops.started_before(effect.call.args.t) - 1)
+    assert bench.lines[0].index("V") == x
 
 
 def test_a_click_beside_rows_and_minimap_changes_nothing(matmul):
