@@ -712,8 +712,15 @@ def pes(index: Index, at: At, args: CallNumber, progress: Progress) -> CallTimes
 
 
 def _of_no_kernel(index: Index, op: int, nearest: int | None) -> str:
-    """That no kernel called an op, and where to ask instead."""
-    what = f"op {op:,} {index.ops.row(op).name} is the host's, so no PE called it"
+    """That no kernel is known to have called an op, and where to ask instead."""
+    name = index.ops.row(op).name
+    what = f"op {op:,} {name} is the host's, so no PE called it"
+    cmd = index.trace.op_columns.cmd[index.ops.row_of(op)]
+    if not (index.trace.commands.cmd[:] == cmd).any():
+        what = (
+            f"the call of op {op:,} {name} is not recorded, so no PE is known to have "
+            "made it"
+        )
     if nearest is None:
         return f"{what}; no kernel called any op here"
     which = "next" if nearest > op else "last"

@@ -14,6 +14,7 @@ from kernbench.replay.diagnosis.calls import FEWEST_PES
 from kernbench.replay.diagnosis.findings import Finding, command
 from kernbench.replay.index import Index
 from kernbench.replay.text import count_text, time_text
+from kernbench.replay.time.critical_edges import ISSUE, OPERAND, UNEXPLAINED
 from kernbench.replay.time.kernel_calls import pe_label
 from kernbench.replay.time.op_classes import CLASS_LETTERS
 from kernbench.replay.time.spans import launches_not_ended
@@ -37,6 +38,8 @@ _AGAIN = 1.5
 _SHOWN = 4
 """Ops, or tensors, that are named."""
 _MEMORIES = ("hbm_ctrl", "sram", "tcm")
+_MOVES_NOTHING = (ISSUE, OPERAND, UNEXPLAINED)
+"""Pieces of the critical path, by WHATS, in which their op moves no bytes yet."""
 
 _LOADS = CLASS_LETTERS.index("R")
 _COMPUTES = tuple(CLASS_LETTERS.index(letter) for letter in "GM")
@@ -114,8 +117,9 @@ def _crowded_memories(index: Index, progress: Progress) -> list[Finding]:
     of_kernels, calls = computed_beside(lambda: _rows_of_kernels(index), progress, 0.9)
     pes = np.unique(trace.commands.pe[:][calls])
     ns = np.diff(path.times)
-    rows = np.where(path.ops >= 0, trace.order[path.ops], 0)
-    at = np.where(path.ops >= 0, memory[rows], -1)
+    moves = (path.ops >= 0) & ~np.isin(path.whats, _MOVES_NOTHING)
+    rows = np.where(moves, trace.order[path.ops], 0)
+    at = np.where(moves, memory[rows], -1)
     whole = path.t1 - path.t0
     found = []
     for node in np.unique(at[at >= 0]).tolist():

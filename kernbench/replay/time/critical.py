@@ -220,16 +220,13 @@ class CriticalIndex:
         """The nodes of the path, from the first to the last.
 
         The last is the end of the launch that ended last, or of the op, if there is no
-        launch. A node that has no cause is the first.
+        launch; see ``Graph.ends``. A node that has no cause is the first.
         """
         progress(0.0)
         moments = graph.moments
-        ends = moments.all_launch_ends()
-        if not len(ends):
-            ends = np.arange(moments.op_count)
         times = moments.times
         cause = graph.cause
-        node = int(ends[np.argmax(times[ends])])
+        node = int(graph.ends[np.argmax(times[graph.ends])])
         chain = []
         while node != _NONE:
             chain.append(node)

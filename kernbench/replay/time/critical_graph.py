@@ -36,9 +36,10 @@ _EDGES = 1 << 12  # edges that Python works on in one go, 1 ms
 class Graph(NamedTuple):
     """What the path and the slack are read from, t0 to t1 (ns) being what it explains.
 
-    By node: ``cause`` is the node that it came after with no gap (-1: none), ``what``
-    (of WHATS) the time between the two counts as, ``rest`` how long after all that it
-    had to wait for it came (ns; inf where nothing is known).
+    ``ends`` are the nodes of which the last ends the path. By node: ``cause`` is the
+    node that it came after with no gap (-1: none), ``what`` (of WHATS) the time between
+    the two counts as, ``rest`` how long after all that it had to wait for it came (ns;
+    inf where nothing is known).
     By row of the log: ``slack`` is how much later an op could end without moving t1
     (ns; inf for one that ends after it; None if it was not asked for), ``call_of_op``
     the row of its call, or -1.
@@ -47,6 +48,7 @@ class Graph(NamedTuple):
     t0: float
     t1: float
     moments: Moments
+    ends: Ints
     cause: Array
     what: Array
     rest: Floats
@@ -80,8 +82,10 @@ def build_graph(
 
     launches = trace.launches
     t0 = min((launch.t_start for launch in launches), default=0.0)
-    ends = [launch.t_end for launch in launches] or trace.op_columns.t_end[:]
-    t1 = float(np.max(ends, initial=0.0))
+    ends = moments.all_launch_ends()
+    if not launches:
+        ends = _last_ops(trace, finder.call_of_op)
+    t1 = float(np.max(moments.times[ends], initial=0.0))
 
     rest = _least_gaps(edges, len(rank), stage(progress, 0.4, 0.45))
     cause, what = _causes(edges, rest, stage(progress, 0.45, 0.5))
@@ -90,7 +94,28 @@ def build_graph(
         early = computed_beside(lambda: t1 - moments.times, progress, 0.5)
         slack = _slack(edges, rank, rest, early, stage(progress, 0.5, 1.0))
         slack_of_op = computed_beside(slack[: moments.op_count].copy, progress, 1.0)
-    return Graph(t0, t1, moments, cause, what, rest, slack_of_op, finder.call_of_op)
+    return Graph(
+        t0=t0,
+        t1=t1,
+        moments=moments,
+        ends=ends,
+        cause=cause,
+        what=what,
+        rest=rest,
+        slack=slack_of_op,
+        call_of_op=finder.call_of_op,
+    )
+
+
+def _last_ops(trace: Trace, call_of_op: Ints) -> Ints:
+    """The rows of the ops of which the last ends the path, where no launch has ended.
+
+    A call is recorded behind its op. Where the recording was cut off between the two,
+    nothing tells what the op came after.
+    """
+    if not trace.complete and (call_of_op >= 0).any():
+        return np.flatnonzero(call_of_op >= 0)
+    return np.arange(len(call_of_op))
 
 
 def _rank(times: Floats) -> Array:

@@ -14,6 +14,7 @@ from threading import Event
 import half_written
 import pytest
 from click.testing import CliRunner
+from replay_logs import Log, store
 
 from kernbench.benches import flash_attention
 from kernbench.cli import main
@@ -420,6 +421,19 @@ def test_of_a_killed_run_it_says_that_nobody_knows_the_rest(tmp_path):
         found = ReplaySession(Trace.open(killed)).run_line("diagnose")
         said = [one for one in found if one.title.startswith("the run was killed")]
         assert [one.kind for one in said] == ["unchecked"]
+
+
+def test_time_that_nothing_explains_is_not_said_to_move_bytes(tmp_path, one_cube):
+    """All of a path was, as it ends with an op that moves some."""
+    to_memory = ("sip0.cube0.pe0.pe_dma", "sip0.cube0.r0c1", "sip0.cube0.hbm_ctrl.pe0")
+    log = Log(tmp_path / "trace", one_cube)
+    written = store(0, 256)
+    written.transfers.append((to_memory, 990.0, 16, 1, [990.0, 992.0]))
+    log.op(written, 960.0, 1000.0)
+    session = log.session()
+    assert session.critical_path().totals == {"unexplained": 960.0, "dma write": 40.0}
+    found = session.run_line("diagnose")
+    assert not [one for one in found if "of the critical path" in one.title]
 
 
 @pytest.mark.slow

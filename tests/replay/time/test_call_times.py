@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from replay_logs import Log, load, store
 
 from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
@@ -79,6 +80,22 @@ def test_at_an_op_of_the_host_it_says_whose_that_is_and_where_to_ask():
     )
     session.goto(2)
     assert session.run_line("pes").call == "load"
+
+
+def test_an_op_whose_call_a_killed_run_did_not_record_is_not_the_hosts(
+    tmp_path, one_cube
+):
+    log = Log(tmp_path / "trace", one_cube)
+    log.op(load(0, 0), 0.0, 40.0)
+    log.op(store(0, 256), 40.0, 80.0, line=None)
+    session = log.session()
+    session.goto(1)
+    with pytest.raises(UsageError) as refused:
+        session.run_line("pes")
+    assert str(refused.value) == (
+        "the call of op 1 dma_write is not recorded, so no PE is known to have made "
+        "it; the last op that one called is 0: ask there"
+    )
 
 
 def test_the_number_of_a_call_of_the_host_is_refused_as_that():

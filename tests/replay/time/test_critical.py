@@ -261,6 +261,19 @@ def test_a_run_without_launches_has_the_path_of_its_ops(tmp_path, one_cube):
     assert path.times.tolist() == [0.0, 10.0, 20.0, 21.0, 30.0, 31.0, 40.0]
 
 
+def test_a_recording_cut_off_between_an_op_and_its_call_ends_at_the_op_before(
+    tmp_path, one_cube
+):
+    """It was one piece, unexplained from the start of the run to the last op."""
+    log = Log(tmp_path / "trace", one_cube)
+    log.op(load(0, 0), 10.0, 20.0, t_issue=9.0)
+    log.op(store(0, 64), 21.0, 30.0, t_issue=20.0)
+    log.op(store(0, 128), 31.0, 40.0, t_issue=30.0, line=None)
+    path = log.session().critical_path()
+    assert path.t1 == 30.0
+    assert whats(path) == ["unexplained", "dma read", "issue", "dma write"]
+
+
 def test_a_deadlock_is_explained_up_to_the_last_op(tmp_path):
     with pytest.raises(DeadlockError):
         run_bench("fault_ring_by_name", trace=tmp_path / "trace", verify=False)
