@@ -21,6 +21,10 @@ _VERIFIED = {None: "not executed", True: "yes", False: "no"}
 _NAME_COLUMNS = 26
 _AROUND = 5
 """Lines of the source that are shown before and after one."""
+NOT_RECORDED = "?"
+"""The call of an op, and the file and function of its line, where a recording was cut
+off between the two.
+"""
 _OPS = "op t_start t_end nbytes name component"
 _OP_TITLES = {"t_start": "start_ns", "t_end": "end_ns", "nbytes": "bytes"}
 
@@ -144,10 +148,13 @@ class OpDetails:
         kind = "" if row.kind == "unknown" else f" ({row.kind})"
         took = f"{row.t_end - row.t_start:.3f} ns"
         call = f"tl.{self.call}" if self.launch >= 0 else self.call
+        made = f"{call} at {row.where}"
+        if self.call == NOT_RECORDED:
+            made = "was not recorded"
         lines = [
             f"op {row.op:,}  {row.name}{kind} on {row.component}, lane {self.slot}",
             f"time    {row.t_start:.3f} to {row.t_end:.3f} ns = {took}",
-            f"call    #{self.cmd} {call} at {row.where}",
+            f"call    #{self.cmd} {made}",
         ]
         for key, value in self.params.items():
             lines.append(f"  {key:<20} {param_text(value, key)}")
@@ -173,8 +180,17 @@ class Source:
     function: str
     text: tuple[str, ...]
 
+    @property
+    def why_no_text(self) -> str:
+        """Why there is no text, if there is none."""
+        if self.file == NOT_RECORDED:
+            return "its call was not recorded"
+        return f"{self.file}: its text is not in this trace"
+
     def lines(self, width: int) -> list[str]:
         """As text for ``width`` columns."""
+        if self.file == NOT_RECORDED:
+            return [f"the line of op {self.op:,} is not known: {self.why_no_text}"]
         lines = [f"{self.file}:{self.line} in {self.function}"]
         first = max(self.line - _AROUND, 1)
         last = max(self.line + _AROUND, 0)

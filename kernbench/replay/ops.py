@@ -19,7 +19,7 @@ from kernbench.common.exact_time import SAME_NS
 from kernbench.common.messages import NO_CMD, WAIT_REASONS, Wait
 from kernbench.common.progress import Progress, computed_beside, no_progress
 from kernbench.errors import UsageError
-from kernbench.replay.answers import Info, OpDetails, OpRow, Source
+from kernbench.replay.answers import NOT_RECORDED, Info, OpDetails, OpRow, Source
 from kernbench.replay.program_order import HELD, ProgramOrder, longest_hold
 from kernbench.replay.query import FOCUS_LEVELS
 from kernbench.replay.time.op_classes import CLASS_LETTERS
@@ -265,7 +265,8 @@ class OpFacts:
         if known is not None:
             return known
         start = float(self.starts(op))
-        return Call(cmd, "?", -1, "?", Site("?", 0, "?"), cmd, start, start)
+        nowhere = Site(NOT_RECORDED, 0, NOT_RECORDED)
+        return Call(cmd, NOT_RECORDED, -1, NOT_RECORDED, nowhere, cmd, start, start)
 
     # -- ops as answers -----------------------------------------------------------
 

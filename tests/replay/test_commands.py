@@ -354,6 +354,19 @@ def test_divergence_of_a_killed_run_speaks_of_what_is_recorded(tmp_path):
     assert note == f"rounding explains every op; {part}"
 
 
+def test_of_an_op_whose_call_a_killed_run_did_not_record_that_is_said(
+    tmp_path, shipped
+):
+    log = Log(tmp_path / "killed", shipped)
+    log.op(load(0, 0), 0, 10)
+    log.op(store(0, 256), 10, 20, line=None)
+    session = log.session()
+    session.goto(1)
+    why = "the line of op 1 is not known: its call was not recorded"
+    assert as_text(session.run_line("source")) == why
+    assert "call    #2 was not recorded" in as_text(session.run_line("op"))
+
+
 def positions(session, line):
     return [row.op for row in session.run_line(line).rows]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from textwrap import dedent, wrap
 
-from kernbench.replay.answers import OpDetails, Source
+from kernbench.replay.answers import NOT_RECORDED, OpDetails, Source
 from kernbench.replay.command import Call
 from kernbench.replay.commands import OP, SOURCE
 from kernbench.replay.index import Index
@@ -100,11 +100,13 @@ def _recorded(details: OpDetails) -> list[tuple[str, str]]:
     row = details.row
     took = f"{time_text(row.t_start)} + {time_text(row.t_end - row.t_start)}"
     call = f"tl.{details.call}" if details.launch >= 0 else details.call
-    site = row.site.rpartition("/")[2]
+    made = f"{call} {row.site.rpartition('/')[2]}"
+    if details.call == NOT_RECORDED:
+        made = "was not recorded"
     facts = [
         ("on", f"{row.component}, lane {details.slot}"),
         ("time", took),
-        ("call", f"#{details.cmd} {call} {site}"),
+        ("call", f"#{details.cmd} {made}"),
     ]
     for node, reason, t0, t1, holder in details.waits:
         by = f" behind op {holder:,}" if holder >= 0 else ""

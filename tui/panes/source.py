@@ -213,7 +213,7 @@ class SourcePane(BasePane[SourceState]):
         if waiting is not None:
             head = waiting.line
         elif not source.text:
-            head = [(f" {source.file}: its text is not in this trace", "dim")]
+            head = [(f" {source.why_no_text}", "dim")]
         flying = self._lines_in_service(frame, answers)
         lines = [head]
         visible = state.rows.visible
@@ -265,7 +265,8 @@ def _numbers_of(source: Source, took: Mapping[int, _Took]) -> range | list[int]:
     """All lines of the text; without it the op's own and those that took time."""
     if source.text:
         return range(1, len(source.text) + 1)
-    return sorted({source.line, *took})
+    own = {source.line} if source.line else set()
+    return sorted({*own, *took})
 
 
 def _took_by_line(source: Source, times: LineTimes | None) -> dict[int, _Took]:

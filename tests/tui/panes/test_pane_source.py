@@ -8,7 +8,7 @@ from pictures import MIDDLE, SMALL, Region, filled, place_of, shown
 
 from kernbench.errors import UsageError
 from kernbench.replay import ReplaySession
-from kernbench.replay.answers import Source
+from kernbench.replay.answers import NOT_RECORDED, Source
 from kernbench.replay.commands import LINES, SOURCE, TO_LINE, answer
 from kernbench.replay.query import FOCUS_LEVELS
 from kernbench.replay.text import time_text
@@ -275,3 +275,12 @@ def test_what_another_pe_has_sent_shows_the_line_and_the_times_of_the_sender() -
     site = f"{call.site.file}:{call.site.line}"
     (row,) = [row for row in times.rows if row.site == site]
     assert time_text(row.time) in line_of_op(bench)
+
+
+def test_of_an_op_of_no_recorded_call_it_says_so_and_marks_no_line() -> None:
+    bench = source_pane()
+    unknown = Source(40, NOT_RECORDED, 0, NOT_RECORDED, ())
+    bench.answers.asked[SOURCE.ask(40)] = unknown
+    bench.goto(40)
+    assert bench.lines[0] == " its call was not recorded"
+    assert not any(line.startswith(">") for line in bench.lines)
