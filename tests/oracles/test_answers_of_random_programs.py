@@ -1,6 +1,6 @@
 """The debugger's answers about random programs, against a replay that shares no code.
 
-Three programs under ``-m slow``, 500 under ``-m soak``.
+Three programs in CI, 500 under ``-m soak``.
 """
 
 from tempfile import TemporaryDirectory

@@ -1,7 +1,7 @@
 """Whatever bytes it is given, the reader opens or raises TraceFormatError.
 
 It does so in bounded memory, and so does what answers the debugger's questions on top.
-100 files under ``-m slow``, 10,000 under ``-m soak``.
+100 files in CI, 10,000 under ``-m soak``.
 """
 
 import json
