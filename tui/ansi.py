@@ -32,6 +32,7 @@ from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.command import CommandInput, CommandList, CommandPalette
 from textual.css.query import NoMatches
+from textual.dom import NoScreen
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import ANSIToTruecolor
@@ -625,9 +626,9 @@ class StripWidget(Widget):
             self.refresh(*regions)
             return
         self._set_dirty(*regions)
-        screen = self.screen
-        screen._dirty_widgets.add(self)
-        screen.check_idle()
+        with suppress(NoScreen):  # it has been taken away
+            self.screen._dirty_widgets.add(self)
+            self.screen.check_idle()
 
 
 class LeavingOnce(Screen[ScreenResultType]):
