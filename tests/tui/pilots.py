@@ -55,12 +55,13 @@ async def settled(pilot: Any) -> None:
     quiet = 0
     while quiet < _QUIET_LOOKS and monotonic() < deadline:
         screen.look(rested=True)
+        if not screen.runner.busy:
+            await pilot.pause()
         if screen.runner.busy or screen.waiting:
             quiet = 0
             await asyncio.sleep(_LOOK_S)
         else:
             quiet += 1
-            await pilot.pause()
     assert not screen.runner.busy, "jobs still run, or panes wish for more and more"
     assert not screen.waiting, screen.waiting
     await still(pilot)
