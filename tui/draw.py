@@ -13,8 +13,6 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from kernbench.replay.arrays import Array as Array
-from kernbench.replay.arrays import Ints as Ints
 from kernbench.visible import visible
 from tui.themes import THEMES, Theme
 

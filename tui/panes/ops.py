@@ -11,6 +11,7 @@ from textwrap import wrap
 from typing import TypeAlias
 
 from kernbench.replay.answers import OpDetails, OpRow, Source
+from kernbench.replay.arrays import Ints
 from kernbench.replay.command import Call
 from kernbench.replay.commands import GOTO, OP, OPS, SOURCE
 from kernbench.replay.index import Index
@@ -18,7 +19,7 @@ from kernbench.replay.inner_commands import FITTING, IN_SERVICE, OP_ROWS
 from kernbench.replay.query import Query
 from kernbench.replay.text import time_text
 from kernbench.replay.views.ops import InService
-from tui.draw import Glyphs, Ints, Line, clip
+from tui.draw import Glyphs, Line, clip
 from tui.panes.base import (
     Answers,
     Back,
