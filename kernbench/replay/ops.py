@@ -7,7 +7,7 @@ A position counts ops in canonical order, the executor's own; -1 is before the f
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
@@ -115,8 +115,7 @@ class OpFacts:
 
     def started_before(self, t: float) -> int:
         """How many ops have started before ``t`` ns."""
-        starts = self._trace.op_columns.t_start
-        return bisect_left(self._trace.order, t, key=starts.__getitem__)
+        return self._op_index.started_before(t)
 
     def in_flight(self, op: int) -> tuple[int, ...]:
         """Ops in service when an op started, in canonical order."""

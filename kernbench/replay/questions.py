@@ -25,6 +25,7 @@ from kernbench.common.progress import (
 )
 from kernbench.errors import KernbenchError, UsageError
 from kernbench.replay.answers import (
+    NOT_RECORDED,
     Info,
     Listing,
     OpDetails,
@@ -715,8 +716,7 @@ def _of_no_kernel(index: Index, op: int, nearest: int | None) -> str:
     """That no kernel is known to have called an op, and where to ask instead."""
     name = index.ops.row(op).name
     what = f"op {op:,} {name} is the host's, so no PE called it"
-    cmd = index.trace.op_columns.cmd[index.ops.row_of(op)]
-    if not (index.trace.commands.cmd[:] == cmd).any():
+    if index.ops.call(op).call == NOT_RECORDED:
         what = (
             f"the call of op {op:,} {name} is not recorded, so no PE is known to have "
             "made it"

@@ -22,6 +22,7 @@ from kernbench.sim_engine.numpy_ops import NUMPY_OPS
 from kernbench.trace import Trace
 from kernbench.trace.frames import FrameFile
 
+KILLED = "the run was killed, or still goes on: this is what its trace has"
 SHIPPED = Path(__file__).parents[2] / "traces" / "matmul.msgpack"
 
 
@@ -329,7 +330,7 @@ def test_divergence_names_the_first_op_that_rounding_does_not_explain(
     wrong, monkeypatch
 ):
     note = ReplaySession(Trace.open(wrong)).first_divergence().note
-    assert note.startswith("rounding explains every op")
+    assert note == f"rounding explains every op; {KILLED}"
     broken = NUMPY_OPS | {"add": NUMPY_OPS["sub"]}
     monkeypatch.setattr(
         "kernbench.replay.data.diff.DataExecutor",
@@ -343,15 +344,14 @@ def test_divergence_of_a_killed_run_speaks_of_what_is_recorded(tmp_path):
     killed = tmp_path / "killed.msgpack"
     whole = SHIPPED.read_bytes()
     frames = FrameFile(SHIPPED).by_tag
-    part = "the run was killed, or still goes on: this is what its trace has"
 
     killed.write_bytes(whole[: frames["ops"][0].offset])
     note = ReplaySession(Trace.open(killed)).first_divergence().note
-    assert note == f"no op is recorded; {part}"
+    assert note == f"no op is recorded; {KILLED}"
 
     killed.write_bytes(whole[: frames["end"][0].offset])
     note = ReplaySession(Trace.open(killed)).first_divergence().note
-    assert note == f"rounding explains every op; {part}"
+    assert note == f"rounding explains every op; {KILLED}"
 
 
 def test_of_an_op_whose_call_a_killed_run_did_not_record_that_is_said(

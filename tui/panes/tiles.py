@@ -458,7 +458,7 @@ def _waits_of(tiles: Sequence[TileRow]) -> list[tuple[str, float]]:
     """What some tiles waited for, and for how long in all (ns), the longest first."""
     by_reason: dict[str, float] = defaultdict(float)
     for tile in tiles:
-        for reason in {wait.reason: None for wait in tile.waits}:
+        for reason in dict.fromkeys(wait.reason for wait in tile.waits):
             of_it = [wait for wait in tile.waits if wait.reason == reason]
             by_reason[_SHORT.get(reason, reason)] += waited_ns(of_it)
     return sorted(by_reason.items(), key=lambda reason: -reason[1])

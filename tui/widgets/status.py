@@ -64,22 +64,20 @@ class LineWidget(StripWidget):
     def __init__(self, id: str) -> None:
         super().__init__(id=id)
         self.line: Line = []
-        self._strip = Strip([])
-        self._is_made = False
+        self._strip: Strip | None = None
 
     def put(self, line: Line) -> None:
         """Show ``line``."""
         if line != self.line:
             self.line = line
-            self._is_made = False
+            self._strip = None
             self.show_anew()
 
     def strips(self) -> list[Strip]:
         """The line, cut or filled up."""
         width = self.size.width
-        if not self._is_made or self._strip.cell_length != width:
+        if self._strip is None or self._strip.cell_length != width:
             self._strip = self.filtered(strip(self.fitted(width), width))
-            self._is_made = True
         return [self._strip]
 
     def fitted(self, width: int) -> Line:

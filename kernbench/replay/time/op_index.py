@@ -203,11 +203,14 @@ class OpIndex:
         """The ops of the times [t0, t1) ns."""
         return self._window(t0, t1)
 
-    def _find_window(self, t0: float, t1: float) -> OpsOfWindow:
-        order = self._trace.order
+    def started_before(self, t: float) -> int:
+        """How many ops have started before ``t`` ns."""
         starts = self._trace.op_columns.t_start
-        low = bisect_left(order, t0, key=starts.__getitem__)
-        high = bisect_left(order, t1, low, key=starts.__getitem__)
+        return bisect_left(self._trace.order, t, key=starts.__getitem__)
+
+    def _find_window(self, t0: float, t1: float) -> OpsOfWindow:
+        low = self.started_before(t0)
+        high = self.started_before(t1)
         before = np.array(self.in_flight(low - 1, t0), np.int64)
         before.setflags(write=False)
         return OpsOfWindow(before, low, high)
