@@ -452,6 +452,23 @@ def screen_strips(screen: Screen[Any]) -> Sequence[Strip]:
     return screen._compositor.render_strips()
 
 
+def lay_out_next(screen: Screen[Any], container: Widget) -> None:
+    """Have the next frame of a screen show the widgets of a container where they stand
+    by now.
+
+    Each of them would say so by a message. Before those come the screen would draw what
+    has changed in the old places, and then all once more.
+    """
+    for widget in container.children:
+        if widget._layout_required or widget._repaint_required:
+            widget._layout_required = False
+            widget._repaint_required = False
+            screen._dirty_widgets.add(widget)
+    container._clear_arrangement_cache()
+    screen._layout_required = True
+    screen.check_idle()
+
+
 # -- base classes over private parts of Textual ------------------------------------
 
 

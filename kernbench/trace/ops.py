@@ -273,10 +273,10 @@ class OpFrames:
         if block not in self._sound_blocks:
             # A damaged trace may have others, of no op, which say nothing of these.
             rows = np.flatnonzero(chunk.columns["schema"] == number)
-            used = found
-            if len(rows) > len(places):
-                used = values[chunk.columns["param"][rows]]
-            wrong = self._reader(number, schema).first_wrong(used)
+            used = chunk.columns["param"][rows]
+            if not np.array_equal(used, np.arange(len(values))):
+                values = values[used]
+            wrong = self._reader(number, schema).first_wrong(values)
             if wrong is not None:
                 at, why = wrong
                 name = self._name_of(chunk.rows.start + int(rows[at]))

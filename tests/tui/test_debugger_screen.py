@@ -547,3 +547,24 @@ async def test_a_trace_whose_only_fault_is_a_race_does_not_look_clean(
         first = as_text_of(app).splitlines()[0]
     assert "!1 HAZARD " in first
     assert "verify ok" in first
+
+
+@pytest.mark.parametrize("key", ["5", "]", "z"])
+async def test_a_key_that_moves_panes_never_shows_them_half_moved(
+    drive, monkeypatch, as_text_of, key
+) -> None:
+    monkeypatch.setattr("tui.desk.KEY_S", 10.0)
+    async with drive(120, 40) as pilot:
+        await settled(pilot)
+        before = as_text_of(pilot.app)
+        shown = list[str]()
+        drawn = pilot.app.on_frame
+
+        def noted() -> None:
+            shown.append(as_text_of(pilot.app))
+            drawn()
+
+        monkeypatch.setattr(pilot.app, "on_frame", noted)
+        await pilot.press(key)
+        await settled(pilot)
+        assert set(shown) - {before} == {as_text_of(pilot.app)}

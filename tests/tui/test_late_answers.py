@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
-from threading import Timer
+from collections.abc import Callable, Iterable
+from threading import Thread, Timer
 from typing import Any
 
 import pytest
@@ -18,7 +18,10 @@ from kernbench.replay.commands import (
     VERIFY,
 )
 from kernbench.replay.inner_commands import CELLS, COMPARISON, FITTING, JUDGEMENT
+from kernbench.replay.query import Query
 from tui.__main__ import print_screen
+from tui.desk import Drawn
+from tui.runner import Urgency
 from tui.screens.text import TextScreen
 
 ROUTE_PANE = 5
@@ -196,6 +199,32 @@ def test_a_screen_is_printed_when_its_answers_are_there(
 
 
 # -- the status line ----------------------------------------------------------------
+
+
+async def test_a_key_that_opens_a_pane_waits_for_its_answer_and_draws_once(
+    drive, monkeypatch, session
+) -> None:
+    session.goto(119)
+    monkeypatch.setattr("tui.desk.KEY_S", SOON)
+    async with drive(120, 40) as pilot:
+        await settled(pilot)
+        screen = pilot.app.debugger
+        drawn = list[Urgency]()
+        draw = screen.desk.draw
+
+        def noted(urgency: Urgency, keep: Iterable[Query]) -> dict[str, Drawn]:
+            drawn.append(urgency)
+            return draw(urgency, keep)
+
+        monkeypatch.setattr(screen.desk, "draw", noted)
+        with held(ROUTE) as route:
+            released = Thread(target=lambda: route.begun.wait(10) and route.release())
+            released.start()
+            screen.act("pane_5")
+            released.join()
+            assert screen.waiting == []
+        assert "set-up" in pane_of(pilot, ROUTE_PANE).text
+        assert drawn == [Urgency.KEY]
 
 
 @pytest.mark.slow

@@ -28,6 +28,7 @@ from kernbench.replay.commands import GOTO
 from kernbench.replay.query import Query
 from kernbench.visible import visible_text
 from tui.actions import BY_ID, Own, ToPane
+from tui.ansi import lay_out_next
 from tui.clipboard import copy
 from tui.desk import ROW_OF, Desk, Drawn
 from tui.draw import Glyphs
@@ -123,6 +124,8 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self._missed: frozenset[Query] = frozenset()
         self._late_is_due = False
         self._ahead: asyncio.Task[None] | None = None
+        self._acts = False
+        """Whether an action is being done, after which all is drawn in any case."""
         self.desk.follow()
 
     # -- the life of the screen -----------------------------------------------
@@ -221,14 +224,17 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self._show_prompt()
 
     def lay_out(self) -> None:
-        """Put the panes where the plan wants them, and draw. What the timeline needs is
-        known once it has been drawn.
+        """Put the panes where the plan wants them, and draw, but for an action: that
+        would ask what its key is to wait for, as if nobody waited.
+
+        What the timeline needs is known once it has been drawn.
         """
         if self.active not in self.desk.shown:
             self.active = ALL[0]
         self._place_panes()
-        self.show()
-        self._fit_to_rows()
+        if not self._acts:
+            self.show()
+            self._fit_to_rows()
 
     def _fit_to_rows(self) -> None:
         """Put the panes elsewhere if the timeline has rows that were not known."""
@@ -252,6 +258,8 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self.tabs.display = self._plan.tabs is not None
         if self._plan.tabs is not None:
             self.tabs.place_at(self._plan.tabs)
+        if self.is_mounted:
+            lay_out_next(self, self.query_one("#body"))
 
     def _planned(self) -> Plan:
         """Where the panes stand, for as many rows as the timeline has."""
@@ -434,8 +442,13 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
             self.another_key()
         was_playing = self.pause()
         if not (was_playing and id == "play"):
-            self.attempt(lambda: self._act(id))
+            self._acts = True
+            try:
+                self.attempt(lambda: self._act(id))
+            finally:
+                self._acts = False
         self.show(Urgency.KEY)
+        self._fit_to_rows()
 
     def _act(self, id: str) -> None:
         does = BY_ID[id].does

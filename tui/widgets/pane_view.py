@@ -82,7 +82,10 @@ class PaneView(StripWidget):
         self._shown_in = Size(-1, -1)
         self._heading = ""
         self._active = False
-        self._strips: list[Strip] = []
+        self._strips: list[Strip] | None = None
+        """Of what is shown; None where nobody has asked for them since it was placed
+        elsewhere.
+        """
         self._made = _Strips()
         self._made_for: OrderedDict[_Shape, _Strips] = OrderedDict()
 
@@ -108,7 +111,7 @@ class PaneView(StripWidget):
         self.styles.offset = (region.x, region.y)
         self.styles.width = region.width
         self.styles.height = region.height
-        self._strips = self._composed(self._picture)
+        self._strips = None
 
     @property
     def room(self) -> Size:
@@ -158,12 +161,12 @@ class PaneView(StripWidget):
             self._active = active
             self._take_strips()
         old = self._strips
-        self._strips = self._composed(self._picture)
-        if len(old) != len(self._strips):
+        strips = self._strips = self._composed(self._picture)
+        if old is None or len(old) != len(strips):
             self.show_anew()
             return
         width = self._place.width if self._place is not None else 0
-        pairs = enumerate(zip(self._strips, old, strict=True))
+        pairs = enumerate(zip(strips, old, strict=True))
         changed = [Region(0, y, width, 1) for y, (new, was) in pairs if new is not was]
         if changed:
             self.show_anew(*changed)
@@ -181,10 +184,12 @@ class PaneView(StripWidget):
     @property
     def text(self) -> str:
         """What is shown, as lines."""
-        return "\n".join(strip.text.rstrip() for strip in self._strips).rstrip("\n")
+        return "\n".join(strip.text.rstrip() for strip in self.strips()).rstrip("\n")
 
     def strips(self) -> list[Strip]:
         """The title, the lines of the picture, and the border below."""
+        if self._strips is None:
+            self._strips = self._composed(self._picture)
         return self._strips
 
     def _composed(self, picture: Picture) -> list[Strip]:

@@ -367,9 +367,11 @@ class TileIndex:
             return names, boxes, found[0]
         for block in self._trace.param_blocks(rows):
             stage = block.schema.name.removeprefix(TILE_PREFIX)
+            if stage not in STAGE_LETTERS:
+                continue
             numbers = integers(block)
             columns = [numbers[name] for name in _BOXES if name in numbers]
-            if stage in STAGE_LETTERS and len(columns) == len(_BOXES):
+            if len(columns) == len(_BOXES):
                 names += [stage] * len(block.rows)
                 boxes += np.stack(columns, 1, dtype=np.int64).tolist()
                 found.append(block.rows)
