@@ -352,10 +352,12 @@ class Runner:
                 job.urgency = Urgency.VISIBLE
 
     def _raise(self, query: Query) -> None:
-        """A key waits for an answer, if that is still to come."""
-        job = self._jobs.get(query)
-        if job is not None:
-            job.urgency = Urgency.KEY
+        """A key waits for an answer, if that is still to come, and so for what its
+        worker is at.
+        """
+        for job in (self._jobs.get(query), self._lane_of(query).current):
+            if job is not None:
+                job.urgency = Urgency.KEY
 
     def _lane_of(self, query: Query) -> _Lane:
         return self._lanes[BY_NAME[query.command].lane]

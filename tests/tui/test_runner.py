@@ -484,6 +484,34 @@ def test_a_key_waits_for_a_lane_that_was_left_once_something_has_ended_there(
     assert runner.gather(asked, 20.0) == {few(1): 1, few(2): 2, beside: 0}
 
 
+def test_what_stands_before_an_answer_that_a_key_comes_to_wait_for_goes_on(
+    runner, register
+) -> None:
+    """It was asked for before the key, which would not have waited for it alone."""
+    steps: list[int] = []
+    long = register("count", counting(steps, Event()))
+    runner.ask(long())
+    wait_until(lambda: len(steps) > 60)  # by now it is known to take long
+    runner.retain([])
+
+    def some(index, at, args, progress) -> int:
+        for _ in range(args.n):
+            progress(0.5)
+            sleep(0.002)
+        return args.n
+
+    some = register("some", some)
+    first, before, awaited = some(1), some(20), some(2)
+    runner.ask(first)
+    runner.ask(before)
+    bell = Bell()
+    beside = register("bell", bell, lane="columns")()
+    Timer(0.3, bell.rung.set).start()
+    runner.quiet.clear()
+    found = runner.gather([first, before, awaited, beside], within_s=1.5)
+    assert found[awaited] == 2
+
+
 def test_what_was_given_up_in_a_lane_says_nothing_of_how_long_a_key_waits(
     runner, register
 ) -> None:
