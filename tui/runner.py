@@ -54,6 +54,8 @@ _LONG_TURNS = 30
 nobody computes it ahead."""
 _GLIMPSE_S = 0.008
 """After which the pace of a job says whether a key can wait for it."""
+_FAR_S = 0.3
+"""What would go on for so long at its pace is not computed ahead any further."""
 _NOTED = 1 << 12
 _LONG_S = 0.5
 """After a job of that length, memory that it has freed is given back."""
@@ -101,12 +103,18 @@ class _Job:
         self.done = 0.0
         self.found_done: float | None = None
         self.started = 0.0
+        self.takes_long = False
         self.cancelled = False
         self.dropped = False
 
-    @property
-    def takes_long(self) -> bool:
-        return self.turns >= _LONG_TURNS
+    def outlasts(self, seconds: float) -> bool:
+        """Whether it goes on for longer than that, at the pace that it has had."""
+        if self.found_done is None:
+            return False
+        ran = monotonic() - self.started
+        did = self.done - self.found_done
+        to_do = 1.0 - self.found_done
+        return ran > _GLIMPSE_S and 0.0 < did * (ran + seconds) < to_do * ran
 
     @property
     def pending(self) -> Pending:
@@ -421,12 +429,7 @@ class Runner:
         pace that it has had so far.
         """
         at = self._lane_of(query).current
-        if at is None or at.cancelled or at.found_done is None:
-            return False
-        ran = monotonic() - at.started
-        did = at.done - at.found_done
-        to_do = 1.0 - at.found_done
-        return ran > _GLIMPSE_S and 0.0 < did * (ran + left) < to_do * ran
+        return at is not None and not at.cancelled and at.outlasts(left)
 
     def _cancel(self, job: _Job, dropped: bool) -> None:
         job.cancelled = True
@@ -508,9 +511,13 @@ class Runner:
 
     def _note_turn(self, job: _Job) -> None:
         """Know of a job that has run for a while that it takes long; cancel it if it is
-        ahead of a key that is expected soon.
+        ahead of a key that is expected soon. What is ahead is known sooner by its pace:
+        what else is likely to be shown waits behind it.
         """
         job.turns += 1
+        is_far = job.urgency is Urgency.AHEAD and job.outlasts(_FAR_S)
+        if job.turns >= _LONG_TURNS or is_far:
+            job.takes_long = True
         if not job.takes_long:
             return
         with self._lock:

@@ -340,6 +340,29 @@ def test_what_takes_long_is_computed_ahead_only_while_nobody_presses_keys(
     assert runner.known(query) == 1
 
 
+def test_what_will_take_long_at_its_pace_is_ahead_for_a_moment_only(
+    runner, register
+) -> None:
+    """The answers to the next likely key wait behind it."""
+    steps: list[int] = []
+
+    def slow(index, at, args, progress) -> int:
+        for done in range(1000):
+            steps.append(done)
+            progress(done / 1000)
+            sleep(0.003)
+        return args.n
+
+    far = register("far", slow)()
+    near = register("near", lambda index, at, args, progress: args.n)(1)
+    runner.ask(far, Urgency.AHEAD)
+    runner.ask(near, Urgency.AHEAD)
+    wait_until(lambda: runner.known(near) == 1)
+    assert len(steps) < 20
+    runner.ask(far, Urgency.AHEAD)
+    assert not runner.busy
+
+
 def test_what_is_ahead_and_then_asked_for_goes_on(runner, register) -> None:
     bell = Bell()
     query = register("bell", bell)()
