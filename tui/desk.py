@@ -458,11 +458,12 @@ class Scene:
         """Ask what panes want to know, and what they want to know then; settle them for
         the answers. What of it is not known yet.
 
-        Panes whose picture is kept want to know nothing. A key waits for all that
+        Panes whose picture is kept want to know nothing, unless it was drawn without an
+        answer: what was asked ahead may have been given up. A key waits for all that
         together, ``KEY_S``.
         """
         self.settle(rows)
-        left = [row for row in rows if self._kept(row) is None]
+        left = [row for row in rows if self._lacks_answers(row)]
         runner = self._desk.runner
         deadline = monotonic() + KEY_S
         pending: set[Query] = set()
@@ -493,6 +494,15 @@ class Scene:
         for row in rows:
             if not self._is_told(row) and self._kept(row) is None:
                 self.update(row, Settle())
+
+    def _lacks_answers(self, row: PaneRow) -> bool:
+        """Whether no picture is kept, or one without an answer that the pane asks for;
+        it may be without others that it would only like to know.
+        """
+        kept = self._kept(row)
+        if kept is None:
+            return True
+        return bool(kept.missed) and not kept.missed.isdisjoint(self._questions(row))
 
     def _kept(self, row: PaneRow) -> Drawn | None:
         key = row.key, self.states[row.key], self.frame(row)

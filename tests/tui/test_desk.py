@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import sleep
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from kernbench.replay.commands import (
     STEP,
     WIDEN,
 )
-from kernbench.replay.inner_commands import CELLS, INDEXED_ROWS, JUDGEMENT
+from kernbench.replay.inner_commands import CELLS, INDEXED_ROWS, JUDGEMENT, TRAFFIC
 from kernbench.replay.query import Query
 from kernbench.trace import TraceWriter
 from tui.__main__ import open_session
@@ -299,6 +300,22 @@ def test_nothing_is_computed_for_a_question_that_nobody_has_any_more(
         bench.settle()
     assert bench.runner.known(ROUTE.ask(READ)) is None
     assert bench.runner.known(ROUTE.ask(READ + 1)) is not None
+
+
+def test_an_answer_that_was_given_up_ahead_is_asked_for_where_it_is_missing(
+    desk_bench,
+) -> None:
+    with held(TRAFFIC) as traffic:
+        bench = desk_bench("mlp_tp", 160, LARGE)
+        session = bench.led_to(STEP(n=1))
+        while bench.draw_ahead(session)["timeline"].waiting:
+            sleep(0.001)
+        assert traffic.begun.wait(10)
+        bench.desk.runner.drop_ahead()
+        assert traffic.ended.wait(10)
+    bench.move(STEP(n=1))
+    bench.settle()
+    assert bench.runner.known(TRAFFIC.ask()) is not None
 
 
 def test_what_the_screen_itself_waits_for_is_computed_though_no_pane_asks(
