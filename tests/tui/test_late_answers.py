@@ -91,6 +91,32 @@ async def test_an_answer_is_drawn_when_it_ends_by_no_timer(
         assert pane_of(pilot, ROUTE_PANE).text != before
 
 
+async def test_a_key_that_opens_a_pane_waits_for_its_answer_and_draws_once(
+    drive, monkeypatch, session
+) -> None:
+    session.goto(119)
+    monkeypatch.setattr("tui.desk.KEY_S", SOON)
+    async with drive(120, 40) as pilot:
+        await settled(pilot)
+        screen = pilot.app.debugger
+        drawn = list[Urgency]()
+        draw = screen.desk.draw
+
+        def noted(urgency: Urgency, keep: Iterable[Query]) -> dict[str, Drawn]:
+            drawn.append(urgency)
+            return draw(urgency, keep)
+
+        monkeypatch.setattr(screen.desk, "draw", noted)
+        with held(ROUTE) as route:
+            released = Thread(target=lambda: route.begun.wait(10) and route.release())
+            released.start()
+            screen.act("pane_5")
+            released.join()
+            assert screen.waiting == []
+        assert "set-up" in pane_of(pilot, ROUTE_PANE).text
+        assert drawn == [Urgency.KEY]
+
+
 @pytest.mark.slow
 async def test_answers_that_soon_follow_each_other_are_shown_together(
     drive, monkeypatch, session
@@ -199,32 +225,6 @@ def test_a_screen_is_printed_when_its_answers_are_there(
 
 
 # -- the status line ----------------------------------------------------------------
-
-
-async def test_a_key_that_opens_a_pane_waits_for_its_answer_and_draws_once(
-    drive, monkeypatch, session
-) -> None:
-    session.goto(119)
-    monkeypatch.setattr("tui.desk.KEY_S", SOON)
-    async with drive(120, 40) as pilot:
-        await settled(pilot)
-        screen = pilot.app.debugger
-        drawn = list[Urgency]()
-        draw = screen.desk.draw
-
-        def noted(urgency: Urgency, keep: Iterable[Query]) -> dict[str, Drawn]:
-            drawn.append(urgency)
-            return draw(urgency, keep)
-
-        monkeypatch.setattr(screen.desk, "draw", noted)
-        with held(ROUTE) as route:
-            released = Thread(target=lambda: route.begun.wait(10) and route.release())
-            released.start()
-            screen.act("pane_5")
-            released.join()
-            assert screen.waiting == []
-        assert "set-up" in pane_of(pilot, ROUTE_PANE).text
-        assert drawn == [Urgency.KEY]
 
 
 @pytest.mark.slow

@@ -523,8 +523,8 @@ def test_what_stands_before_an_answer_that_a_key_comes_to_wait_for_goes_on(
             sleep(0.002)
         return args.n
 
-    some = register("some", some)
-    first, before, awaited = some(1), some(20), some(2)
+    turns = register("turns", some)
+    first, before, awaited = turns(1), turns(20), turns(2)
     runner.ask(first)
     runner.ask(before)
     bell = Bell()
