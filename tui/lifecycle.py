@@ -144,6 +144,7 @@ class TerminalApp(DiffApp, inherit_bindings=False):
         self.is_program = False
         self.attributes: list[Any] = []
         self.pending_keys = PendingKeys()
+        self._typed_before: deque[events.Key] = deque()
         self._key_acted_on = asyncio.Event()
         self._collector = IdleCollector(collect_garbage)
 
@@ -179,7 +180,10 @@ class TerminalApp(DiffApp, inherit_bindings=False):
             self.cells.forget()
             event = self.sized(event)
         if isinstance(event, events.Key) and not event.is_forwarded:
-            await self._take_key(event)
+            if self._typed_before:
+                self._typed_before.append(event)
+            else:
+                await self._take_key(event)
         else:
             await super().on_event(event)
 
@@ -210,10 +214,23 @@ class TerminalApp(DiffApp, inherit_bindings=False):
                 await asyncio.wait_for(acted_on.wait(), _PATIENCE_S)
 
     def type_on(self, screen: Screen[Any], keys: Iterable[events.Key]) -> None:
-        """Let a screen have keys that were typed before it was there."""
+        """Let a screen have keys that were typed before it was there.
+
+        They are acted on once it is drawn. Those that are read until then, or while one
+        of them is acted on, were typed later and come behind them.
+        """
+        waits = bool(self._typed_before)
         for key in keys:
-            again = events.Key(key.key, key.character)
-            screen.call_after_refresh(self.post_message, again)
+            self.pending_keys.read()
+            self._typed_before.append(events.Key(key.key, key.character))
+        if self._typed_before and not waits:
+            screen.call_after_refresh(self.call_later, self._take_typed_before)
+
+    async def _take_typed_before(self) -> None:
+        """Act on the first of the keys that wait for a screen, then on the next."""
+        await self._take_key(self._typed_before.popleft())
+        if self._typed_before:
+            self.call_later(self._take_typed_before)
 
     # -- beginning and ending --
 

@@ -180,6 +180,30 @@ async def test_a_line_that_is_typed_while_a_trace_is_read_waits_for_it(
         assert app.debugger.session.cursor == 17
 
 
+async def test_keys_of_the_screen_before_come_before_those_that_follow(drive) -> None:
+    async with drive(120, 40) as pilot:
+        app = pilot.app
+        app.type_on(app.debugger, keys_of("/s"))
+        for key in keys_of("q|enter|"):  # its q is of the pattern, and does not quit
+            app.post_message(key)
+        await until(pilot, lambda: ":search sq" in app.past)
+        assert app.is_running
+
+
+async def test_a_key_that_reaches_a_replaced_screen_is_of_the_next(
+    session, trace_path, drive
+) -> None:
+    session.goto(16)
+    again = open_session(trace_path, 16)
+    async with drive(120, 40) as pilot:
+        app = pilot.app
+        old = app.debugger
+        app.reopen(again)
+        old.post_message(events.Key("s", "s"))
+        await until(pilot, lambda: again.cursor == 17)
+        assert session.cursor == 16
+
+
 @pytest.mark.slow
 async def test_enter_twice_in_the_palette_runs_one_row_once(session, drive) -> None:
     session.goto(16)

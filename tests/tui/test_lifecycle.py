@@ -317,13 +317,16 @@ class CounterApp(TerminalApp):
     def __init__(self) -> None:
         super().__init__()
         self.seen_when_quiet: list[str] = []
+        self._drawn = self.pending_keys.drawn
+        self.pending_keys.drawn = self.note
 
     def on_mount(self) -> None:
         self.push_screen(Counter())
 
-    def on_frame(self) -> None:
+    def note(self) -> None:
+        """A frame was drawn, or a key turned out to make none."""
         before = self.quiet.is_set()
-        super().on_frame()
+        self._drawn()
         if self.quiet.is_set() and not before:
             self.seen_when_quiet.append(screen_lines(self.screen)[0])
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from pilots import piloted, shows, still
+from pilots import piloted, shows, still, until
 from terminals import ROOT, opened
+from textual import events
 
 from kernbench.errors import KernbenchError
 from kernbench.trace.frames import Frame, FrameFile
@@ -108,6 +109,25 @@ async def test_it_is_not_too_late_to_give_up_what_was_just_read(trace_path) -> N
         go.set()
         await until_ended(pilot)
     assert (app.return_code, app.failure, app.crash) == (0, "", "")
+
+
+async def test_a_key_that_comes_as_a_trace_was_read_is_not_lost(trace_path) -> None:
+    reader = SlowReader()
+    app = OpeningApp(trace_path, {}, reader)
+    async with piloted(app, (80, 24)) as pilot:
+        loading = app.screen
+        reader.begun.wait(20)
+        await pilot.press("g")
+        show = app.switch_screen
+
+        def show_and_type(screen):
+            loading.post_message(events.Key("s", "s"))
+            return show(screen)
+
+        app.switch_screen = show_and_type
+        reader.go.set()
+        await until(pilot, lambda: hasattr(app, "debugger"))
+        await until(pilot, lambda: app.debugger.session.cursor == 1)
 
 
 def test_the_reader_reports_every_part_of_the_op_log(trace_path: Path) -> None:

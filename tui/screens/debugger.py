@@ -416,7 +416,15 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
     # -- keys -----------------------------------------------------------------
 
     def on_key(self, event: events.Key) -> None:
-        """Run the key's action; while a line is typed, keys are its."""
+        """Run the key's action; while a line is typed, keys are its.
+
+        A key that was on its way here as another trace replaced this is of that one.
+        """
+        app: Any = self.app
+        if app.debugger is not self:
+            event.stop()
+            app.type_on(app.debugger, [event])
+            return
         self.stirred = monotonic()
         self.runner.resting = False
         self._stop_ahead()

@@ -86,6 +86,7 @@ class LoadingScreen(Screen[None], inherit_bindings=False):
         self._bytes = max(path.stat().st_size, 1)
         self._given_up = False
         self._handed_over = False
+        self._replaced = False
         self.typed: list[events.Key] = []
         """Keys that wait for the trace."""
         self._body = Static(markup=False)
@@ -130,12 +131,13 @@ class LoadingScreen(Screen[None], inherit_bindings=False):
             answer = GivenUp()
         self._then(answer)
         if not isinstance(answer, Exception):
-            self.app.call_later(self._type)
+            self._replaced = True
+            self._hand_on(self.typed)
 
-    def _type(self) -> None:
-        """Hand on the keys that were typed."""
+    def _hand_on(self, keys: list[events.Key]) -> None:
+        """Let the debugger have keys."""
         app = cast("KernbenchApp", self.app)
-        app.type_on(app.debugger, self.typed)
+        app.type_on(app.debugger, keys)
 
     def _on_frame(self, frame: Frame) -> None:
         """Note how far the reader is; raise GivenUp where it shall stop."""
@@ -148,7 +150,14 @@ class LoadingScreen(Screen[None], inherit_bindings=False):
             self._bytes = max(self._bytes, self._bytes_read)
 
     def on_key(self, event: events.Key) -> None:
-        """Stop reading at the next frame, by the keys of back and of quit."""
+        """Stop reading at the next frame, by the keys of back and of quit.
+
+        A key that was on its way here as the trace was shown is of the debugger.
+        """
+        if self._replaced:
+            event.stop()
+            self._hand_on([event])
+            return
         keymap = cast("KernbenchApp", self.app).keymap
         typed = event.is_printable and keymap.types_line(self.typed)
         if _action_of(self, event) in ("back", "quit") and not typed:
