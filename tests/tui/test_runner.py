@@ -845,6 +845,31 @@ def test_the_size_of_an_answer_is_that_of_its_arrays_and_some() -> None:
     assert size_of(tuple([array] * 1000)) >= 800_000
 
 
+def test_an_answer_of_many_parts_is_measured_in_a_moment() -> None:
+    """A worker does so before it begins the next job, maybe for a key that waits."""
+    rows = [[(1, 2)] * 20] * 1000
+    calls = [0]
+
+    def count(frame: Any, event: str, arg: Any) -> None:
+        calls[0] += event == "call"
+
+    sys.setprofile(count)
+    try:
+        of_dict = size_of(dict(enumerate(rows)))
+        of_tuple = size_of(tuple(rows))
+    finally:
+        sys.setprofile(None)
+    assert calls[0] < 8_000
+    row = 64 + 20 * 3 * 64
+    assert of_tuple == pytest.approx(1000 * row, rel=0.01)
+    assert of_dict == pytest.approx(1000 * (64 + row), rel=0.01)
+
+
+def test_the_rows_that_stand_for_all_are_of_the_whole_answer() -> None:
+    small_first = ["x"] * 1000 + ["x" * 1000] * 1000
+    assert size_of(small_first) == pytest.approx(2000 * 564, rel=0.1)
+
+
 def test_an_end_is_told_of(session, register) -> None:
     ended: list[Query] = []
     bell = Bell()
