@@ -43,6 +43,7 @@ KEY_S = 0.03
 With 16 ms, what came between was drawn by itself: a second frame, later than this one.
 """
 
+_TIMELINE = "timeline"
 _OPS = "ops"
 _DETAILS = "details"
 _ROUTE = "route"
@@ -155,7 +156,7 @@ class Desk:
     @property
     def window(self) -> tuple[float, float]:
         """The times, ns, that the timeline shows."""
-        window: tuple[float, float] = self.states["timeline"].window
+        window: tuple[float, float] = self.states[_TIMELINE].window
         return window
 
     def frame(
@@ -328,13 +329,18 @@ class Desk:
         self.runner.retain([*scene.wanted(self.in_view), *keep])
 
     def ahead(self, session: Session) -> Scene:
-        """The panes in view as a move to another session leaves them."""
-        scene = Scene(self, session, dict(self.states), Urgency.AHEAD)
-        scene.update(ROW_OF["timeline"], Moved())
-        for row in self.in_view:
-            if row.key != "timeline":
-                scene.update(row, Moved())
-        return scene
+        """The panes in view for another session, before a move has led there: each of
+        ``rows_ahead`` still has to be told of it, in that order.
+        """
+        return Scene(self, session, dict(self.states), Urgency.AHEAD)
+
+    @property
+    def rows_ahead(self) -> list[PaneRow]:
+        """The panes that a move changes: the timeline, as others follow its window,
+        and those in view.
+        """
+        others = [row for row in self.in_view if row.key != _TIMELINE]
+        return [ROW_OF[_TIMELINE], *others]
 
     def draw_ahead(self, scene: Scene, row: PaneRow) -> Drawn:
         """The picture of a pane in a scene ``ahead``, kept for when that comes."""
@@ -399,7 +405,9 @@ class Scene:
         self._desk = desk
         self._session = session
         self._urgency = urgency
-        self._answers = Given(desk.runner, urgency)
+        self._first_answers = Given(desk.runner, urgency)
+        self._answers: dict[str, Given] = {}
+        """What each pane was settled by."""
         self._asked: set[Query] = set()
         self._frames: dict[tuple[str, tuple[float, float]], Frame] = {}
         self._settled: dict[str, tuple[Any, Frame]] = {}
@@ -409,7 +417,7 @@ class Scene:
 
     def frame(self, row: PaneRow) -> Frame:
         """What a pane is drawn for."""
-        window = self.states["timeline"].window
+        window = self.states[_TIMELINE].window
         frame = self._frames.get((row.key, window))
         if frame is None:
             frame = self._desk.frame(row, self._session, window)
@@ -419,7 +427,7 @@ class Scene:
     def update(self, row: PaneRow, event: Event) -> None:
         """Let a pane take an event; what it asks for beside that is left undone."""
         pane = self._desk.panes[row.key]
-        answers = self._answers.for_another()
+        answers = self._answers_of(row)
         state = self.states[row.key]
         frame = self.frame(row)
         change = pane.update(state, event, frame, answers)
@@ -427,6 +435,10 @@ class Scene:
             self.states[row.key] = change.state
         if not answers.missed and self.states[row.key] == state:
             self._settled[row.key] = state, frame
+
+    def _answers_of(self, row: PaneRow) -> Given:
+        """The answers that a pane was settled by last."""
+        return self._answers.get(row.key, self._first_answers).for_another()
 
     def wanted(self, rows: Iterable[PaneRow]) -> list[Query]:
         """The questions of panes, each once."""
@@ -439,7 +451,7 @@ class Scene:
         """What a pane asks for; notes whether all of it is known."""
         state = self.states[row.key]
         frame = self.frame(row)
-        answers = self._answers.for_another()
+        answers = self._answers_of(row)
         queries = self._desk.panes[row.key].queries(state, frame, answers)
         if (
             self._settled.get(row.key) == (state, frame)
@@ -490,8 +502,9 @@ class Scene:
 
     def settle(self, rows: Iterable[PaneRow]) -> None:
         """Settle panes for the answers that are there now, unless a picture is kept."""
-        self._answers = Given(self._desk.runner, self._urgency)
+        answers = Given(self._desk.runner, self._urgency)
         for row in rows:
+            self._answers[row.key] = answers
             if not self._is_told(row) and self._kept(row) is None:
                 self.update(row, Settle())
 
@@ -511,7 +524,7 @@ class Scene:
     def _drawn(self, row: PaneRow) -> Drawn:
         frame = self.frame(row)
         state = self.states[row.key]
-        answers = self._answers.for_another()
+        answers = self._answers_of(row)
         picture, waiting = drawn(self._desk.panes[row.key], state, frame, answers)
         found = Drawn(picture, waiting, frozenset(answers.missed))
         if waiting is None:

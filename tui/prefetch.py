@@ -28,6 +28,7 @@ from kernbench.replay.commands import (
 )
 from kernbench.replay.query import Query, Session
 from tui.desk import Desk
+from tui.panes.base import Moved
 from tui.widgets.pane_view import PaneView
 
 _WRITTEN_S = 0.003
@@ -101,10 +102,18 @@ async def _drawn(
 ) -> bool:
     """Draw what a move leads to, for the panes in view; False if a key ended that."""
     scene = desk.ahead(session)
+    for row in desk.rows_ahead:
+        if not is_quiet():
+            return False
+        scene.update(row, Moved())
     missing: set[Query] = set()
     for _ in range(_TRIES):
         before = missing
-        missing = scene.ask(desk.in_view)
+        missing = set()
+        for row in desk.in_view:
+            if not is_quiet():
+                return False
+            missing |= scene.ask([row])
         if not missing or missing == before:
             break
         while desk.runner.busy_ahead:

@@ -23,7 +23,7 @@ from tui.__main__ import open_session
 from tui.desk import Desk, Drawn
 from tui.draw import UNICODE, Glyphs
 from tui.panes import PANES
-from tui.panes.base import Event, Picture
+from tui.panes.base import Event, Moved, Picture
 from tui.runner import Runner, Urgency
 from tui.screens.layout import columns_alone, plan
 from tui.widgets.pane_view import room_in
@@ -198,6 +198,8 @@ class DeskBench:
         self._take_answers()
         rows = self.desk.in_view
         scene = self.desk.ahead(session)
+        for row in self.desk.rows_ahead:
+            scene.update(row, Moved())
         scene.ask(rows)
         return self._noted({r.key: self.desk.draw_ahead(scene, r) for r in rows})
 

@@ -195,6 +195,28 @@ def test_a_key_ends_the_drawing_after_one_pane(after, desk_bench) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("after", [1, 4, 9, 14])
+def test_a_key_ends_the_asking_after_one_pane(after, desk_bench, monkeypatch) -> None:
+    bench = desk_bench("matmul", 40, LARGE)
+    bench.settle()
+    asked: list[str] = []
+
+    def noted(key: str, act: Callable[..., Any]) -> Callable[..., Any]:
+        def note_and_act(*args: Any) -> Any:
+            asked.append(key)
+            return act(*args)
+
+        return note_and_act
+
+    for key, pane in bench.desk.panes.items():
+        monkeypatch.setattr(pane, "update", noted(key, pane.update))
+        monkeypatch.setattr(pane, "queries", noted(key, pane.queries))
+    rest(bench, is_quiet=lambda: len(asked) < after)
+    assert len(asked) >= after
+    assert len(set(asked[after:])) <= 1
+
+
+@pytest.mark.slow
 def test_a_key_ends_the_waiting_for_answers(desk_bench) -> None:
     bench = desk_bench("matmul", 40, LARGE)
     bench.settle()
