@@ -334,13 +334,14 @@ class Runner:
 
     def busy_since(self, when: float) -> bool:
         """Whether somebody waits for an answer that was asked for after ``when`` (s of
-        ``time.monotonic``), unless it goes on with one that took long.
+        ``time.monotonic``), unless it goes on with one that took long, or its command
+        did so the last time.
         """
         with self._lock:
             return any(
                 job.urgency > Urgency.AHEAD and job.begun > when
                 for lane in self._lanes.values()
-                if not lane.was_left
+                if not lane.was_left and not self._may_take_long(lane)
                 for job in lane.jobs
             )
 
@@ -422,8 +423,18 @@ class Runner:
             for lane in self._lanes.values()
             if not lane.was_left
             if lane.current is None or not lane.current.takes_long
+            if not self._may_take_long(lane)
             for job in lane.jobs
         ]
+
+    def _may_take_long(self, lane: _Lane) -> bool:
+        """Whether a lane is at, or begins with, something that somebody waits for and
+        of which the last one took long.
+        """
+        if not lane.jobs:
+            return False
+        at = lane.jobs[0]
+        return at.urgency > Urgency.AHEAD and at.query.command in self._took_long
 
     def _is_late(self, query: Query, left: float) -> bool:
         """Whether the worker of a question's lane takes longer than is ``left``, at the

@@ -464,6 +464,30 @@ def test_drawing_ahead_does_not_stand_behind_a_lane_that_was_left(
     rung.set()
 
 
+def test_drawing_ahead_waits_for_no_command_that_took_long(runner, register) -> None:
+    steps: list[int] = []
+    rung = Event()
+    count = register("count", counting(steps, rung))
+    other = register("other", counting(steps, rung))
+    runner.ask(count(1))
+    wait_until(lambda: len(steps) > 60)
+    rung.set()
+    runner.wait(count(1))
+    rung.clear()
+    runner.ask(count(2))
+    runner.ask(other(1))  # behind it
+    assert not runner.busy_since(0.0)
+    assert not runner.busy_for_a_moment
+    rung.set()
+    runner.wait(count(2))
+    runner.wait(other(1))
+    rung.clear()
+    runner.ask(count(3))  # the last one was there at once
+    assert runner.busy_since(0.0)
+    assert runner.busy_for_a_moment
+    rung.set()
+
+
 def test_no_key_waits_for_what_goes_on_where_a_long_one_was_left(
     runner, register
 ) -> None:

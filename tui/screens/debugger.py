@@ -226,20 +226,11 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
     def lay_out(self) -> None:
         """Put the panes where the plan wants them, and draw, but for an action: that
         would ask what its key is to wait for, as if nobody waited.
-
-        What the timeline needs is known once it has been drawn.
         """
         if self.active not in self.desk.shown:
             self.active = ALL[0]
         self._place_panes()
         if not self._acts:
-            self.show()
-            self._fit_to_rows()
-
-    def _fit_to_rows(self) -> None:
-        """Put the panes elsewhere if the timeline has rows that were not known."""
-        if self._planned() != self._plan:
-            self._place_panes()
             self.show()
 
     def _place_panes(self) -> None:
@@ -288,7 +279,17 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
     # -- drawing --------------------------------------------------------------
 
     def show(self, urgency: Urgency = Urgency.VISIBLE) -> None:
-        """Draw the panes in view and the lines around them."""
+        """Draw the panes in view and the lines around them.
+
+        What the timeline needs is known once it has been drawn: if these are other
+        rows, panes are put elsewhere, and drawn again.
+        """
+        self._draw(urgency)
+        if self._plan.regions and self._planned() != self._plan:
+            self._place_panes()
+            self._draw(Urgency.VISIBLE)
+
+    def _draw(self, urgency: Urgency) -> None:
         self._late_is_due = False
         if self.prompt.display != self.line.display:
             self._show_prompt()
@@ -365,13 +366,11 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
             self.poll()
             self.restore_stops()
             self.show()
-            self._fit_to_rows()
 
     def _show_late_answers(self) -> None:
         """Show the answers that have come for panes in view, unless they are shown."""
         if self._late_is_due:
             self.show()
-            self._fit_to_rows()
             self.draw_ahead()
 
     def glance(self) -> None:
@@ -387,7 +386,6 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
         self.poll()
         if self.restore_stops() or self._late:
             self.show()
-            self._fit_to_rows()
         else:
             self._show_lines()
         if rested:
@@ -456,7 +454,6 @@ class DebuggerScreen(CommandScreen, inherit_bindings=False):
             finally:
                 self._acts = False
         self.show(Urgency.KEY)
-        self._fit_to_rows()
 
     def _act(self, id: str) -> None:
         does = BY_ID[id].does
