@@ -10,7 +10,9 @@ A key takes this way. The thread that reads the terminal counts it, which clears
 ``quiet``, and posts it to the App. The App hands it to the widget with the focus, and
 takes the next key only when that has acted on it. With the next frame, or once there
 turns out to be none, the key is drawn, and ``quiet`` is set again. Threads that compute
-wait for ``quiet``, so that a key has the interpreter for itself.
+wait for ``quiet``, so that a key has the interpreter for itself. Keys that were typed
+before their screen was there (``type_on``) are taken first, in the order in which they
+were typed, and those read meanwhile come behind them.
 """
 
 from __future__ import annotations
