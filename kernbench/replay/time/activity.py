@@ -20,18 +20,19 @@ Something waits at a node where a wait is recorded there, and at a PE_CPU while 
 blocks its kernel. A curve of a component is made when it is first asked for, of a batch
 of components at once; those used longest ago are dropped where they become many. Of a
 run so long that they would be, a short window has curves of its own, made of no more
-than what goes on in it.
+than what goes on in it. What is being made when whoever asked is cancelled goes on, and
+whoever asks next finds it: a screen asks anew with every key.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -73,6 +74,10 @@ from kernbench.trace.groups import Groups, ranges
 from kernbench.trace.mapped import Column
 from kernbench.trace.spec_values import issue_ns
 
+T = TypeVar("T")
+Window: TypeAlias = tuple[float, float]
+"""[t0, t1) ns."""
+
 _AT_WORK = (WAIT_REASONS.index("hbm_channel"), WAIT_REASONS.index("sram_port"))
 """Reasons of waits while which the memory is at work for others."""
 _BATCH = 1 << 13
@@ -89,6 +94,11 @@ _EPS = 1e-6  # bytes: what is less is nothing
 _AT_ONCE = 64  # curves that are read between two reports of progress
 _NAMES = 1 << 10  # names that are matched between two
 _SHOWN = 40  # components in the text
+_BEGUN = 4
+"""Tables and batches that are being made at once: that which is asked for, and what was
+asked for before and cancelled."""
+_RUN = (-np.inf, np.inf)
+"""The window of tables of all rows."""
 _COLUMNS = "busy waiting nbytes begun kind name"
 
 
@@ -194,6 +204,7 @@ class _Tables(NamedTuple):
     ops: Groups | None
     used: Ints
     batch_of: Ints
+    window: Window = _RUN
 
 
 class _Rows(NamedTuple):
@@ -218,9 +229,9 @@ class ActivityIndex:
     """Answers about the activity of components over any window.
 
     Its tables are filled by one thread, the worker of lane "traffic", when they are
-    first asked for. A computation that is cancelled leaves what was there. Of a
-    transaction and of a wait they hold 16 and 8 bytes. ``block`` is as of
-    ``RowsInWindow``.
+    first asked for. A computation that is cancelled leaves what was there, and what it
+    was making goes on to be made. Of a transaction and of a wait they hold 16 and 8
+    bytes. ``block`` is as of ``RowsInWindow``.
     """
 
     def __init__(
@@ -239,8 +250,9 @@ class ActivityIndex:
         self._whole: _Tables | None = None
         self._count = 0
         self._going_on = Resumable(self._finding_what_goes_on)
-        self._windows: OrderedDict[tuple[float, float], _Tables] = OrderedDict()
-        self._curves: OrderedDict[int, _Curves] = OrderedDict()
+        self._windows: OrderedDict[Window, _Tables] = OrderedDict()
+        self._curves: OrderedDict[tuple[Window, int], _Curves] = OrderedDict()
+        self._begun: OrderedDict[object, Resumable[Any]] = OrderedDict()
 
     @property
     def count(self) -> int:
@@ -396,26 +408,37 @@ class ActivityIndex:
     def _batch_curves(
         self, tables: _Tables, batch: int, components: Ints, progress: Progress
     ) -> _Curves:
-        """The curves of the components of a batch, made if they are not kept. Those of
-        a window of its own are not.
-        """
+        """The curves of the components of a batch, made if they are not kept."""
         nodes = len(self._trace.node_ids)
 
         def made() -> _Curves:
             return _curves(components, nodes, self._spans(tables, components))
 
-        if tables.ops is not None:
-            return computed_beside(made, progress, 0.0)
-        curves = self._curves.get(batch)
+        key = tables.window, batch
+        curves = self._curves.get(key)
         if curves is None:
-            curves = computed_beside(made, progress, 0.0)
-            self._curves[batch] = curves
-        self._curves.move_to_end(batch)
+            curves = self._made(key, made, progress)
+            self._curves[key] = curves
+        self._curves.move_to_end(key)
         kept = sum(len(some.times) for some in self._curves.values())
         while kept > self._kept and len(self._curves) > 1:
             _, dropped = self._curves.popitem(last=False)
             kept -= len(dropped.times)
         return curves
+
+    def _made(self, key: object, make: Callable[[], T], progress: Progress) -> T:
+        """What ``make`` returns, which goes on if ``progress`` raises, for whoever asks
+        for the same ``key`` next.
+        """
+        begun = self._begun.pop(key, None)
+        if begun is None:
+            begun = Resumable(lambda: beside(make, 0.0))
+        self._begun[key] = begun
+        if len(self._begun) > _BEGUN:
+            self._begun.popitem(last=False)
+        made: T = begun.result(progress)
+        del self._begun[key]
+        return made
 
     def _spans(self, tables: _Tables, components: Ints) -> list[Spans]:
         """All that some components do; they ascend."""
@@ -473,7 +496,8 @@ class ActivityIndex:
         """
         whole = self._whole_tables(stage(progress, 0.0, 0.7))
         batches = whole.batch_of[np.isin(whole.used, asked)]
-        if self._count <= self._kept or self._curves.keys() >= set(batches.tolist()):
+        kept = {batch for window, batch in self._curves if window == _RUN}
+        if self._count <= self._kept or kept >= set(batches.tolist()):
             return whole
         window = (t0, t1)
         tables = self._windows.get(window)
@@ -482,8 +506,10 @@ class ActivityIndex:
             most = sum(log.most(t0, t1) for log in going_on)
             if most * _SHORT > self._count:
                 return whole
-            tables = computed_beside(
-                lambda: self._window_tables(whole, going_on, t0, t1), progress, 0.9
+            tables = self._made(
+                window,
+                lambda: self._window_tables(whole, going_on, t0, t1),
+                stage(progress, 0.9, 1.0),
             )
             self._windows[window] = tables
             if len(self._windows) > _WINDOWS:
@@ -554,6 +580,7 @@ class ActivityIndex:
             ops=Groups(trace.op_columns.component[ops], ops),
             used=used,
             batch_of=self._batches(used, counts[used]),
+            window=(t0, t1),
         )
 
     def _batches(self, used: Ints, counts: Ints) -> Ints:

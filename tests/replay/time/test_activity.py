@@ -9,6 +9,7 @@ from collections import defaultdict
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
+from time import monotonic, sleep
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from kernbench.replay import ReplaySession
 from kernbench.replay.index import Index
 from kernbench.replay.plain import as_data
 from kernbench.replay.text import as_text
+from kernbench.replay.time import activity
 from kernbench.replay.time.activity import ActivityIndex
 from kernbench.replay.time.rows_in_window import RowsInWindow, rows_in_window
 from kernbench.runtime_api import run_bench
@@ -377,6 +379,9 @@ def test_cells_of_a_short_window_are_those_of_the_run(bundled, looks):
     assert looks
 
 
+KEPT_AND_WINDOW = [(1 << 22, 1 << 9, 0.0, 1.0), (1000, 1 << 4, 0.9, 0.93)]
+
+
 def found_in_window(count, times, block):
     return Resumable(lambda: rows_in_window(count, times, block)).result()
 
@@ -396,6 +401,49 @@ def test_rows_in_a_window_are_those_that_a_look_at_all_finds():
         assert rows.most(t0, t1) >= len(wanted)
     assert rows.most(-5.0, -1.0) == 0
     assert found_in_window(0, times, block=10).of(0.0, 1.0).tolist() == []
+
+
+@pytest.mark.parametrize(("kept", "batch", "from_", "to"), KEPT_AND_WINDOW)
+def test_cells_that_keys_cancel_are_there_in_the_end(
+    session, kept, batch, from_, to, looks, monkeypatch
+):
+    """Each question has less time than it takes to make one batch of curves, as where
+    keys are pressed all the time on a large trace.
+    """
+    trace = session.trace
+    t0 = trace.end_ns * from_
+    t1 = trace.end_ns * to
+    begun = []
+    make = activity._curves
+
+    def made(components, *rest):
+        begun.append(tuple(components.tolist()))
+        sleep(0.05)
+        return make(components, *rest)
+
+    monkeypatch.setattr(activity, "_curves", made)
+    apart = ActivityIndex(trace, session.index.op_index, batch, kept, block=1)
+    numbers = apart.used().tolist()
+
+    def answer():
+        end = monotonic() + 0.02
+
+        def impatient(done):
+            if monotonic() > end:
+                raise Cancelled("a key")
+
+        return apart.cells(numbers, t0, t1, 7, impatient)
+
+    for _ in range(1000):
+        try:
+            found = answer()
+            break
+        except Cancelled:
+            continue
+    assert len(begun) == len(set(begun)) > 1
+    assert bool(looks) == (kept < 1428)  # rows of all logs
+    wanted = session.index.activity.cells(numbers, t0, t1, 7)
+    assert found.busy == pytest.approx(wanted.busy, abs=1e-6)
 
 
 def test_what_finds_rows_in_windows_goes_on_where_it_was_cancelled(session):
