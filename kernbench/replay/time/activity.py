@@ -430,6 +430,8 @@ class ActivityIndex:
         """What ``make`` returns, which goes on if ``progress`` raises, for whoever asks
         for the same ``key`` next.
         """
+        if progress is no_progress:
+            return make()
         begun = self._begun.pop(key, None)
         if begun is None:
             begun = Resumable(lambda: beside(make, 0.0))
