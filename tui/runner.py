@@ -341,7 +341,7 @@ class Runner:
             return any(
                 job.urgency > Urgency.AHEAD and job.begun > when
                 for lane in self._lanes.values()
-                if not lane.was_left and not self._may_take_long(lane)
+                if not self._may_take_long(lane)
                 for job in lane.jobs
             )
 
@@ -421,18 +421,18 @@ class Runner:
         return [
             job
             for lane in self._lanes.values()
-            if not lane.was_left
             if lane.current is None or not lane.current.takes_long
             if not self._may_take_long(lane)
             for job in lane.jobs
         ]
 
     def _may_take_long(self, lane: _Lane) -> bool:
-        """Whether a lane is at, or begins with, something that somebody waits for and
-        of which the last one took long.
+        """Whether a lane goes on with what took long and was given up, or is at, or
+        begins with, something that somebody waits for and of which the last one took
+        long.
         """
-        if not lane.jobs:
-            return False
+        if lane.was_left or not lane.jobs:
+            return lane.was_left
         at = lane.jobs[0]
         return at.urgency > Urgency.AHEAD and at.query.command in self._took_long
 

@@ -497,9 +497,8 @@ class ActivityIndex:
         window alone where that is less.
         """
         whole = self._whole_tables(stage(progress, 0.0, 0.7))
-        batches = whole.batch_of[np.isin(whole.used, asked)]
-        kept = {batch for window, batch in self._curves if window == _RUN}
-        if self._count <= self._kept or kept >= set(batches.tolist()):
+        batches = np.unique(whole.batch_of[np.isin(whole.used, asked)]).tolist()
+        if self._count <= self._kept or all((_RUN, b) in self._curves for b in batches):
             return whole
         window = (t0, t1)
         tables = self._windows.get(window)
