@@ -66,11 +66,12 @@ def test_an_action_is_a_move_an_event_for_a_pane_or_a_method_of_the_screen(
         assert callable(getattr(DebuggerScreen, f"do_{does.name}"))
 
 
-def test_every_call_of_the_table_can_be_made(session: ReplaySession) -> None:
+def test_every_call_of_the_table_says_where_it_led(session: ReplaySession) -> None:
     for action in ACTIONS:
         if isinstance(action.does, Call):
             session.goto(40)
-            session.call(action.does)
+            moved = session.call(action.does)
+            assert moved.op == session.state.cursor, action.id
 
 
 def test_every_pane_has_a_key() -> None:

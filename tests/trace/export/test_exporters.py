@@ -142,9 +142,17 @@ def test_a_name_may_be_as_long_as_the_file_system_allows(shipped_trace, out, nam
 
 def test_a_folder_may_be_replaced_whatever_its_name(shipped_trace, out):
     for name in ("made", "replaced"):
-        for force in (False, True):
-            folder = str(out.with_name(name))
-            export(shipped_trace, "csv", folder, force=force)
+        folder = out.with_name(name)
+        export(shipped_trace, "csv", str(folder))
+        made = contents(folder)
+        (folder / "ops.csv").write_text("of a run before")
+        export(shipped_trace, "csv", str(folder), force=True)
+        assert contents(folder) == made
+    assert {kept.name for kept in out.parent.iterdir()} == {"made", "replaced"}
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_an_unknown_format_lists_the_valid_ones(shipped_trace, out):
