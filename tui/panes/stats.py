@@ -614,9 +614,10 @@ def _finding_rows(found: Diagnosis, width: int, glyphs: Glyphs) -> list[_Row]:
         return [_Row([(text, "")]) for text in found.lines(width)]
     title = f"what to look at first, of {len(found)}; Enter goes there, P proves it"
     rows = [_Row([(title, "title")])]
+    widest = max(len(finding.kind) for finding in found)
     for number, finding in enumerate(found, 1):
         title, place = _titled(finding)
-        head = f"{number:>2} {finding.kind:<9} "
+        head = f"{number:>2} {finding.kind:<{widest}}  "
         if place in clip(title, width - len(head), glyphs):
             place = ""  # it would take the room of what is found there
         room = max(width - len(head) - len(place) - 1, _SHORTEST_NAME)

@@ -82,7 +82,15 @@ def test_a_finding_is_read_without_the_folder_of_its_line() -> None:
     bench = diagnosed(odd(line, f"{line} ran 2 times on one PE, and 0 on 15"))
     row = bench.lines[1]
     found = "intercube_allreduce.py:33 ran 2 times on one PE, and 0 on 15"
-    assert row.rstrip() == f"> 1 odd       {found}"
+    assert row.rstrip() == f"> 1 odd  {found}"
+
+
+def test_titles_begin_behind_the_widest_kind() -> None:
+    """A narrow pane has no room for the widest there could be."""
+    wrong = Finding("wrong", "c is wrong", (3,), (), (), "kernbench trace outputs x")
+    bench = diagnosed(wrong, odd("some/where.py:7", "w 16 times"))
+    assert bench.lines[1].startswith("> 1 wrong  c is wrong")
+    assert bench.lines[2].startswith("  2 odd    w 16 times")
 
 
 def test_a_line_that_the_finding_does_not_name_stands_beside_it() -> None:
