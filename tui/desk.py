@@ -313,8 +313,8 @@ class Desk:
         """
         rows = self.in_view
         scene = Scene(self, self.session, self.states, urgency)
+        scene.settle(rows)
         if self.runner.running():
-            scene.settle(rows)
             self._give_up_others(scene, keep)
         scene.ask(rows)
         found = {row.key: scene.draw(row) for row in rows}
@@ -390,6 +390,18 @@ class Desk:
             self._drop_picture(key)
 
 
+@dataclass(slots=True)
+class _Settled:
+    """A pane that settling leaves as it is until one of the answers comes that it
+    ``missed``: looked for, or, once it ``has_asked``, asks for.
+    """
+
+    state: Any
+    frame: Frame
+    missed: set[Query]
+    has_asked: bool = False
+
+
 class Scene:
     """Some panes as they are for a session: their states, settled and drawn.
 
@@ -410,10 +422,9 @@ class Scene:
         """What each pane was settled by."""
         self._asked: set[Query] = set()
         self._frames: dict[tuple[str, tuple[float, float]], Frame] = {}
-        self._settled: dict[str, tuple[Any, Frame]] = {}
-        """Panes that settling leaves as they are, whatever answers come."""
-        self._told: dict[str, tuple[Any, Frame]] = {}
-        """Of these, those that also know all that they ask for."""
+        self._settled: dict[str, _Settled] = {}
+        self._queries: dict[str, tuple[Any, Frame, Given, tuple[Query, ...]]] = {}
+        """What each pane asks for, and for what state, frame and answers."""
 
     def frame(self, row: PaneRow) -> Frame:
         """What a pane is drawn for."""
@@ -433,8 +444,8 @@ class Scene:
         change = pane.update(state, event, frame, answers)
         if change is not None:
             self.states[row.key] = change.state
-        if not answers.missed and self.states[row.key] == state:
-            self._settled[row.key] = state, frame
+        if self.states[row.key] == state:
+            self._settled[row.key] = _Settled(state, frame, answers.missed)
 
     def _answers_of(self, row: PaneRow) -> Given:
         """The answers that a pane was settled by last."""
@@ -448,33 +459,52 @@ class Scene:
         return list(wanted)
 
     def _questions(self, row: PaneRow) -> tuple[Query, ...]:
-        """What a pane asks for; notes whether all of it is known."""
+        """What a pane asks for; notes what of it is not known."""
         state = self.states[row.key]
         frame = self.frame(row)
-        answers = self._answers_of(row)
+        settled_by = self._answers.get(row.key, self._first_answers)
+        made = self._queries.get(row.key)
+        if made is not None and made[2] is settled_by and made[:2] == (state, frame):
+            return made[3]
+        answers = settled_by.for_another()
         queries = self._desk.panes[row.key].queries(state, frame, answers)
-        if (
-            self._settled.get(row.key) == (state, frame)
-            and not answers.missed
-            and all(answers.known(query) is not None for query in queries)
-        ):
-            self._told[row.key] = state, frame
+        self._queries[row.key] = state, frame, settled_by, queries
+        for query in queries:
+            answers.known(query)
+        settled = self._settled_as_it_is(row)
+        if settled is not None:
+            settled.missed |= answers.missed
+            settled.has_asked = True
         return queries
+
+    def _settled_as_it_is(self, row: PaneRow) -> _Settled | None:
+        """How a pane was settled, if that was for its state and frame of now."""
+        settled = self._settled.get(row.key)
+        if settled is None or settled.state != self.states[row.key]:
+            return None
+        return settled if settled.frame == self.frame(row) else None
 
     def _is_told(self, row: PaneRow) -> bool:
         """Whether no answer that may come changes what a pane shows."""
-        at = self._told.get(row.key)
-        return at is not None and at == (self.states[row.key], self.frame(row))
+        settled = self._settled_as_it_is(row)
+        return settled is not None and settled.has_asked and not settled.missed
+
+    def _has_no_news(self, row: PaneRow) -> bool:
+        """Whether no answer has come that a pane looked for when it was settled."""
+        settled = self._settled_as_it_is(row)
+        if settled is None:
+            return False
+        known = self._desk.runner.known
+        return all(known(query) is None for query in settled.missed)
 
     def ask(self, rows: Iterable[PaneRow]) -> set[Query]:
-        """Ask what panes want to know, and what they want to know then; settle them for
-        the answers. What of it is not known yet.
+        """Ask what settled panes want to know, and what they want to know then; settle
+        them for the answers. What of it is not known yet.
 
         Panes whose picture is kept want to know nothing, unless it was drawn without an
         answer: what was asked ahead may have been given up. A key waits for all that
         together, ``KEY_S``.
         """
-        self.settle(rows)
         left = [row for row in rows if self._lacks_answers(row)]
         runner = self._desk.runner
         deadline = monotonic() + KEY_S
@@ -504,8 +534,10 @@ class Scene:
         """Settle panes for the answers that are there now, unless a picture is kept."""
         answers = Given(self._desk.runner, self._urgency)
         for row in rows:
+            if self._has_no_news(row):
+                continue
             self._answers[row.key] = answers
-            if not self._is_told(row) and self._kept(row) is None:
+            if self._kept(row) is None:
                 self.update(row, Settle())
 
     def _lacks_answers(self, row: PaneRow) -> bool:

@@ -113,6 +113,7 @@ async def _drawn(
         for row in desk.in_view:
             if not is_quiet():
                 return False
+            scene.settle([row])
             missing |= scene.ask([row])
         if not missing or missing == before:
             break

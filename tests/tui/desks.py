@@ -200,6 +200,7 @@ class DeskBench:
         scene = self.desk.ahead(session)
         for row in self.desk.rows_ahead:
             scene.update(row, Moved())
+        scene.settle(rows)
         scene.ask(rows)
         return self._noted({r.key: self.desk.draw_ahead(scene, r) for r in rows})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import sleep
 from typing import Any
 
@@ -283,6 +284,33 @@ def test_what_is_shown_is_asked_for_once(desk_bench) -> None:
     bench.runner.asked.clear()
     bench.draw()
     assert bench.runner.asked == []
+
+
+def test_a_pane_without_news_is_settled_and_asked_once(desk_bench, monkeypatch) -> None:
+    """It was for each round of questions of the others, and where none had any."""
+    with held(ROUTE):
+        bench = desk_bench("matmul", READ, LARGE)
+        bench.draw()
+        pane = bench.desk.panes["route"]
+        settled = Counted(pane.update)
+        asked = Counted(pane.queries)
+        monkeypatch.setattr(pane, "update", settled)
+        monkeypatch.setattr(pane, "queries", asked)
+        bench.send("timeline", Zoom(2.0))
+        bench.draw(Urgency.KEY)
+        assert (settled.calls, asked.calls) == (1, 1)
+
+
+class Counted:
+    """A method that counts how often it is called."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self.calls = 0
+        self._method = method
+
+    def __call__(self, *args: Any) -> Any:
+        self.calls += 1
+        return self._method(*args)
 
 
 @pytest.mark.slow

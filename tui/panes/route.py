@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby, pairwise
 from textwrap import wrap
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from kernbench.replay.command import Call
 from kernbench.replay.commands import LINKS, ROUTE
@@ -39,6 +39,7 @@ from kernbench.replay.time.projections import Box
 from kernbench.replay.time.routes import Hop, Leg, Route
 from kernbench.replay.views.route import LineLoad
 from tui.draw import Glyphs, Line, Run, length
+from tui.newest import Newest
 from tui.panes.base import (
     BEFORE,
     NO_OPS,
@@ -76,6 +77,7 @@ _SEEN_NS = 0.005
 _LARGEST_SHARE = 0.99
 """The largest share of time that has two digits in percent."""
 _MAPS_KEPT = 8
+_CONTENTS_KEPT = 16
 _MOST_BESIDE = 26
 """Columns that the list beside the map gets at most; what is longer is cut."""
 _LEAST_NOTE = 8
@@ -135,12 +137,23 @@ class _Visit:
 class _Content:
     """The lines above the map and beside it, and the boxes that ought to be in view.
 
-    Where there is no room for all of these it is the first one that matters.
+    Where there is no room for all of these it is the first one that matters. ``visits``
+    are the ways of the transactions that the lines are about, if they are about some.
     """
 
     head: list[Line]
     beside: list[Line]
     boxes: list[Box]
+    visits: list[list[_Visit]] = field(default_factory=list)
+
+
+class _ContentKey(NamedTuple):
+    """What the lines and boxes beside a map depend on."""
+
+    found: _Found
+    width: int
+    window: tuple[float, float]
+    glyphs: Glyphs
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +171,7 @@ class RoutePane(BasePane[RouteState]):
 
     def __init__(self, index: Index) -> None:
         self._index = index
+        self._contents = Newest[_ContentKey, _Content](_CONTENTS_KEPT)
 
     def start(self) -> RouteState:
         """The path, with the map where that is."""
@@ -341,8 +355,7 @@ class RoutePane(BasePane[RouteState]):
             return self._listed(found, content, state, frame)
         part = _part(found.map, content, frame)
         if found.loads is None:
-            visits = self._visits(found)
-            cells = _with_path(found.map, visits, content.boxes, frame.glyphs)
+            cells = _with_path(found.map, content.visits, content.boxes, frame.glyphs)
         else:
             cells = _with_heat(found.map, found.loads, frame.glyphs)
         columns = slice(state.column, state.column + part.columns)
@@ -382,14 +395,19 @@ class RoutePane(BasePane[RouteState]):
             return content.beside or [[(_NO_LOAD, "dim")]]
         if not found.route.legs:
             return self._where(found, frame)
-        visits = self._visits(found)
         room = frame.height - len(content.head) - 1
         if len(content.beside) <= room:
-            return _timed(found.route.legs, visits, found.map.boxes, frame)
-        return _chains(found.route.legs, visits, found.map.boxes, frame)
+            return _timed(found.route.legs, content.visits, found.map.boxes, frame)
+        return _chains(found.route.legs, content.visits, found.map.boxes, frame)
 
     def _content(self, found: _Found, frame: Frame) -> _Content:
-        """What is said beside the map, and which boxes of it matter."""
+        """What is said beside the map, and which boxes of it matter; kept, as a step
+        asks for it again and again.
+        """
+        key = _ContentKey(found, frame.width, frame.window, frame.glyphs)
+        return self._contents.get(key, lambda: self._content_of(found, frame))
+
+    def _content_of(self, found: _Found, frame: Frame) -> _Content:
         if found.loads is None:
             return self._path_content(found, frame)
         boxes = found.map.boxes
@@ -421,7 +439,7 @@ class RoutePane(BasePane[RouteState]):
         head += _place_lines(found.map.place, says, frame.width)
         boxes = found.map.boxes
         lit = [boxes[box] for box in dict.fromkeys(visited) if box != _OUTSIDE]
-        return _Content(head, _legs_beside(route.legs, visits, boxes), lit)
+        return _Content(head, _legs_beside(route.legs, visits, boxes), lit, visits)
 
     def _where(self, found: _Found, frame: Frame) -> list[Line]:
         """The component of an op, its box, and which boxes that is joined to."""
