@@ -1,7 +1,13 @@
-"""The window of the timeline: from when to when it shows the run, in ns."""
+"""The window of the timeline: from when to when it shows the run, in ns.
+
+Windows begin and end at times of a grid that is finer the shorter they are. So one that
+is zoomed in and out again, or moved there and back, is the very same, and what was
+computed for it is found again.
+"""
 
 from __future__ import annotations
 
+from math import frexp, ldexp
 from typing import TypeAlias
 
 import numpy as np
@@ -15,6 +21,8 @@ _EDGE = 1 / 50
 """The share of the window that stays free on either side of what is fitted into it."""
 _PANS = 8
 """How many steps of panning move the window by its own length."""
+_GRID_BITS = 20
+"""A window has 2**19 to 2**20 steps of its grid: a cell of the screen, thousands."""
 
 Window: TypeAlias = tuple[float, float]
 
@@ -52,6 +60,9 @@ class Windows:
         span = min(max(span, _LEAST_NS), whole)
         latest = self._end - span * 49 / 50
         t0 = max(min(t0, latest), -span * _EDGE)
+        grid = _grid(span)
+        span = _on_grid(span, grid)
+        t0 = _on_grid(t0, grid)
         return t0, t0 + span
 
     def fitted(self, t0: float, t1: float) -> Window:
@@ -71,13 +82,16 @@ class Windows:
         if not t0 <= middle < t1:
             middle = t0 + span / 2
         factor = max(factor, _LEAST_NS / span)
+        # On the grid of the longer one: zooming back has the same middle.
+        middle = _on_grid(middle, _grid(max(span, span * factor)))
         return self.framed(middle + (t0 - middle) * factor, span * factor)
 
     def panned(self, window: Window, by: int) -> Window:
         """The window moved by some steps."""
         t0, t1 = window
         span = t1 - t0
-        return self.framed(t0 + span / _PANS * by, span)
+        step = _on_grid(span / _PANS, _grid(span))
+        return self.framed(t0 + step * by, span)
 
     def following(self, window: Window, cursor: int) -> Window:
         """The window if the cursor is in it, else one as long that begins a quarter of
@@ -89,3 +103,14 @@ class Windows:
             return window
         span = t1 - t0
         return self.framed(time - span / 4, span)
+
+
+def _grid(span: float) -> float:
+    """The step of the grid, ns, of windows of that length."""
+    _, exponent = frexp(span)
+    return ldexp(1.0, exponent - _GRID_BITS)
+
+
+def _on_grid(time: float, grid: float) -> float:
+    """The time of the grid that is nearest."""
+    return round(time / grid) * grid
