@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Annotated, Any
 
 import numpy as np
@@ -369,17 +370,17 @@ def cause_of(index: Index, op: int, before: Ints, waits: Sequence[Wait]) -> int 
     trace = index.trace
     known = trace.position[trace.deps(index.ops.row_of(op))]
     found = np.append(known, before).astype(np.int64)
-    until = index.ops.ends(found)
+    held: list[tuple[int, float]] = []
+    shared: list[tuple[int, float]] = []
     for _, reason, _, t1, holder in waits:
-        if holder < 0 or holder in found:
-            continue
-        # What was held in program order waited until the other began, which may have
-        # ended later. Others that are not known as causes only shared a server: they
-        # count where nothing else does.
-        if reason == _HELD or not len(found):
-            found = np.append(found, holder)
-            until = np.append(until, t1)
-    return int(found[until.argmax()]) if len(found) else None
+        if holder >= 0 and holder not in found:
+            (held if reason == _HELD else shared).append((holder, t1))
+    # What was held in program order waited until the other began, which may have ended
+    # later. Others that are not known as causes only shared a server: they count where
+    # nothing else does.
+    ended = zip(found.tolist(), index.ops.ends(found).tolist(), strict=True)
+    causes = [*ended, *held] or shared
+    return max(causes, key=itemgetter(1))[0] if causes else None
 
 
 def stages_beside(index: Index, op: int) -> tuple[Ints, Ints]:

@@ -3,8 +3,11 @@
 import operator
 from collections import Counter
 from fnmatch import fnmatchcase
+from functools import partial
 
 import plain_ops
+import plain_time
+import pytest
 from asked_of_data import check_stops, ops_asked
 from plain_time import in_flight
 
@@ -271,21 +274,48 @@ def _found(case, line, position):
 # -- what is recorded -------------------------------------------------------------
 
 
-def _held_behind(case, op, until, told):
-    """What the answer may name behind a wait of which the file names nothing: an
-    earlier op of the same kernel that has begun by its end, and ended later than the
-    op. -1 if the answer names none, or one that is not so.
+def _held_behind(case, op, until):
+    """Behind which op one was held in program order until a time, where the file names
+    none; None if there is none.
+
+    It is the last in program order of those of the kernel that were called before it,
+    touch the same bytes, and had started a cycle before that time (docs/machine.md,
+    "Program order").
     """
-    named = [wait[4] for wait in told if wait[1] == "operand" and wait[3] == until]
     mine = _calls(case, op)
-    for position in named:
-        other = case.recording.ops[position]
-        theirs = _calls(case, other)
-        same = (mine["pe"], mine["launch"]) == (theirs["pe"], theirs["launch"])
-        lasts = other.t_start < until and other.t_end > op.t_end
-        if position >= 0 and same and other.cmd < op.cmd and lasts:
-            return position
-    return -1
+    found = [
+        other
+        for other in case.recording.ops
+        if other.cmd < op.cmd
+        and _started(case, other) == pytest.approx(until, abs=0.01)
+        if _same_kernel(mine, _calls(case, other)) and _conflict(op, other)
+    ]
+    return max(found, key=lambda other: other.cmd, default=None)
+
+
+def _started(case, op):
+    """A cycle after an op has started; a send has when it has read its source."""
+    spec = partial(plain_time.spec, case.recording)
+    read = 0.0
+    if op.name == "ipcq_copy":
+        read = op.nbytes / spec("pe.dma.to_router_bw_gbs")
+    return op.t_start + read + 1 / spec("pe.clock_ghz")
+
+
+def _same_kernel(one, other):
+    """Whether two calls are of one kernel, in one launch of it on one PE."""
+    if one is None or other is None or one["launch"] < 0:
+        return False
+    return (one["pe"], one["launch"]) == (other["pe"], other["launch"])
+
+
+def _conflict(one, other):
+    """Whether two ops touch the same byte, and one of them writes it."""
+    return any(
+        "w" in (mode, their_mode) and plain_ops.shared(mine, theirs) is not None
+        for mode, mine in plain_ops.touched(one)
+        for their_mode, theirs in plain_ops.touched(other)
+    )
 
 
 def check_op(case):
@@ -311,12 +341,11 @@ def check_op(case):
         case.equal("op", sorted(answer.dependencies), held, f"after of {what}")
         waits = []
         for wait in recording.of_row("waits", op.row):
-            holder = by_row.get(wait["holder"], -1)
+            holder = _holder(case, op, wait)
+            behind = -1 if holder is None else holder.position
             node = recording.strings[wait["node"]]
             reason = case.reasons[wait["reason"]]
-            if holder < 0 and reason == "operand":
-                holder = _held_behind(case, op, wait["t1"], answer.waits)
-            waits.append((node, reason, wait["t0"], wait["t1"], holder))
+            waits.append((node, reason, wait["t0"], wait["t1"], behind))
         case.equal("op", sorted(answer.waits), sorted(waits), f"waits of {what}")
         source = case.ask("source", position)
         file, line = _site(case, op)
@@ -385,7 +414,7 @@ def check_moves(case):
             moved = _at(case, f"to-line {line}", position)
             case.equal("to-line", moved, [*later, *of_line][0], f"{line} {position}")
         _check_tile_moves(case, op)
-        _check_cause(case, op)
+        check_cause(case, op)
         time = case.rng.choice([op.t_start, op.t_end, op.t_start + 0.25])
         started = [other.position for other in ops if other.t_start <= time]
         moved = _at(case, f"t {time!r}", position)
@@ -466,22 +495,67 @@ def _check_tile_moves(case, op):
     case.equal("tile", _at(case, f"tile {n}", position), wanted, f"{n} {what}")
 
 
-def _check_cause(case, op):
-    """``cause``: a holder that ended last. ``effect``: a waiter that started first."""
+def check_cause(case, op):
+    """``cause``: what it waited for last. ``effect``: a waiter that started first."""
     ops = case.recording.ops
-    stages = [ops[p] for p in stages_of(case, op)]
-    before = [s for s in stages if s.position < op.position and s.t_end <= op.t_start]
-    after = [s for s in stages if s.position > op.position and s.t_start >= op.t_end]
-    causes = [case.recording.rows[row] for row in op.deps] + before[-1:]
-    effects = [other for other in ops if op.row in other.deps] + after[:1]
+    causes = causes_of(case, op)
     moved = ops[_at(case, "cause", op.position)]
-    wanted = max((cause.t_end for cause in causes), default=op.t_end)
-    fits = moved in (causes or [op]) and moved.t_end == wanted
-    case.equal("cause", fits, True, f"from {op.position} to {moved.position}")
+    last = max((until for _, until in causes), default=None)
+    wanted = [cause for cause, until in causes if until == last] or [op]
+    what = f"from {op.position} to {moved.position}"
+    case.equal("cause", moved in wanted, True, what)
+    effects = effects_of(case, op)
     moved = ops[_at(case, "effect", op.position)]
     wanted = min((effect.t_start for effect in effects), default=op.t_start)
     fits = moved in (effects or [op]) and moved.t_start == wanted
-    case.equal("effect", fits, True, f"from {op.position} to {moved.position}")
+    what = f"from {op.position} to {moved.position}"
+    case.equal("effect", fits, True, what)
+
+
+def causes_of(case, op):
+    """(op, until when) of what an op waited for: causes and the stage before until they
+    ended, and what held it in program order until it had started; where there is
+    nothing of these, those that it only shared a server with.
+    """
+    ops = case.recording.ops
+    stages = [ops[p] for p in stages_of(case, op)]
+    before = [s for s in stages if s.position < op.position and s.t_end <= op.t_start]
+    known = [case.recording.rows[row] for row in op.deps] + before[-1:]
+    held, shared = [], []
+    for wait in case.recording.of_row("waits", op.row):
+        holder = _holder(case, op, wait)
+        if holder is None or holder in known:
+            continue
+        is_held = case.reasons[wait["reason"]] == "operand"
+        (held if is_held else shared).append((holder, wait["t1"]))
+    return [(cause, cause.t_end) for cause in known] + held or shared
+
+
+def _holder(case, op, wait):
+    """Behind which op one waited, None where nobody knows."""
+    rows = case.recording.rows
+    if wait["holder"] < len(rows):
+        return rows[wait["holder"]]
+    if case.reasons[wait["reason"]] != "operand":
+        return None
+    return _held_behind(case, op, wait["t1"])
+
+
+def effects_of(case, op):
+    """The ops that waited for one: its effects, the next stage of its tile, and what it
+    held in program order.
+    """
+    ops = case.recording.ops
+    stages = [ops[p] for p in stages_of(case, op)]
+    after = [s for s in stages if s.position > op.position and s.t_start >= op.t_end]
+    held = [
+        other
+        for other in ops
+        for wait in case.recording.of_row("waits", other.row)
+        if case.reasons[wait["reason"]] == "operand"
+        and _holder(case, other, wait) is op
+    ]
+    return [other for other in ops if op.row in other.deps] + after[:1] + held
 
 
 def _check_jumps(case):
