@@ -390,6 +390,10 @@ class Desk:
             self._drop_picture(key)
 
 
+_AskedFor = tuple[Any, Frame, Given]
+"""The state and frame of a pane that asks, and the answers that it has."""
+
+
 @dataclass(slots=True)
 class _Settled:
     """A pane that settling leaves as it is until one of the answers comes that it
@@ -423,8 +427,8 @@ class Scene:
         self._asked: set[Query] = set()
         self._frames: dict[tuple[str, tuple[float, float]], Frame] = {}
         self._settled: dict[str, _Settled] = {}
-        self._queries: dict[str, tuple[Any, Frame, Given, tuple[Query, ...]]] = {}
-        """What each pane asks for, and for what state, frame and answers."""
+        self._queries: dict[str, tuple[_AskedFor, tuple[Query, ...]]] = {}
+        """What each pane asks for."""
 
     def frame(self, row: PaneRow) -> Frame:
         """What a pane is drawn for."""
@@ -449,7 +453,10 @@ class Scene:
 
     def _answers_of(self, row: PaneRow) -> Given:
         """The answers that a pane was settled by last."""
-        return self._answers.get(row.key, self._first_answers).for_another()
+        return self._settled_by(row).for_another()
+
+    def _settled_by(self, row: PaneRow) -> Given:
+        return self._answers.get(row.key, self._first_answers)
 
     def wanted(self, rows: Iterable[PaneRow]) -> list[Query]:
         """The questions of panes, each once."""
@@ -462,13 +469,13 @@ class Scene:
         """What a pane asks for; notes what of it is not known."""
         state = self.states[row.key]
         frame = self.frame(row)
-        settled_by = self._answers.get(row.key, self._first_answers)
+        asked_for = state, frame, self._settled_by(row)
         made = self._queries.get(row.key)
-        if made is not None and made[2] is settled_by and made[:2] == (state, frame):
-            return made[3]
-        answers = settled_by.for_another()
+        if made is not None and made[0] == asked_for:
+            return made[1]
+        answers = self._answers_of(row)
         queries = self._desk.panes[row.key].queries(state, frame, answers)
-        self._queries[row.key] = state, frame, settled_by, queries
+        self._queries[row.key] = asked_for, queries
         for query in queries:
             answers.known(query)
         settled = self._settled_as_it_is(row)

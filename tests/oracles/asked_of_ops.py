@@ -7,7 +7,6 @@ from functools import partial
 
 import plain_ops
 import plain_time
-import pytest
 from asked_of_data import check_stops, ops_asked
 from plain_time import in_flight
 
@@ -287,7 +286,7 @@ def _held_behind(case, op, until):
         other
         for other in case.recording.ops
         if other.cmd < op.cmd
-        and _started(case, other) == pytest.approx(until, abs=0.01)
+        if abs(_started(case, other) - until) <= 0.01  # ns
         if _same_kernel(mine, _calls(case, other)) and _conflict(op, other)
     ]
     return max(found, key=lambda other: other.cmd, default=None)
@@ -502,14 +501,14 @@ def check_cause(case, op):
     moved = ops[_at(case, "cause", op.position)]
     last = max((until for _, until in causes), default=None)
     wanted = [cause for cause, until in causes if until == last] or [op]
-    what = f"from {op.position} to {moved.position}"
-    case.equal("cause", moved in wanted, True, what)
+    case.equal(
+        "cause", moved in wanted, True, f"from {op.position} to {moved.position}"
+    )
     effects = effects_of(case, op)
     moved = ops[_at(case, "effect", op.position)]
     wanted = min((effect.t_start for effect in effects), default=op.t_start)
     fits = moved in (effects or [op]) and moved.t_start == wanted
-    what = f"from {op.position} to {moved.position}"
-    case.equal("effect", fits, True, what)
+    case.equal("effect", fits, True, f"from {op.position} to {moved.position}")
 
 
 def causes_of(case, op):
