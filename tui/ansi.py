@@ -488,6 +488,8 @@ class KeyAnnouncer(Driver):
 class TerminalDriver(KeyAnnouncer, LinuxDriver):
     """Draws on the terminal, and says in TAKEN while it has it."""
 
+    _stop_asked = False
+
     def start_application_mode(self) -> None:
         """Take the terminal, and let the process that waits know it before."""
         TAKEN[0] = 1
@@ -499,19 +501,29 @@ class TerminalDriver(KeyAnnouncer, LinuxDriver):
         TAKEN[0] = 0
 
     def _sigtstp_application(self, *_: Any) -> None:
-        """Give the terminal back and stop.
+        """Ask for a stop, which comes as soon as the event loop is free.
 
-        Sent to the group of processes, the signal comes from the parent once more.
+        Sent to the group of processes, the signal comes from the parent once more, and
+        that may be while this handles the first. It is then the same stop.
         """
-        signal.signal(signal.SIGTSTP, signal.SIG_IGN)
+        self._stop_asked = True
+        with suppress(RuntimeError):  # the loop is closed: the program ends
+            self._loop.call_soon_threadsafe(self._stop)
+
+    def _stop(self) -> None:
+        """Give the terminal back and stop, unless it was continued meanwhile."""
+        if not self._stop_asked:
+            return
+        signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # until it is continued
         super()._sigtstp_application()
-        signal.signal(signal.SIGTSTP, self._sigtstp_application)
 
     def _sigcont_application(self, *_: Any) -> None:
         """Take the terminal again, unless it was never lost or the program ends.
 
         What was stopped without a chance to give the terminal back still reads it.
         """
+        self._stop_asked = False  # as the system drops stops that wait
+        signal.signal(signal.SIGTSTP, self._sigtstp_application)
         if TAKEN[0] or cast(DiffApp, self._app).ending:
             return
         if self._key_thread is not None and self._key_thread.is_alive():

@@ -404,3 +404,29 @@ def test_a_stop_that_all_of_the_job_is_sent_is_one_stop(terminal: Terminal) -> N
     terminal.until("op 40/")
     terminal.press("s")
     terminal.until("op 41/")
+
+
+@pytest.mark.slow
+def test_a_stop_that_comes_twice_at_the_worst_moment_is_one_stop(
+    trace_path: Path, tmp_path: Path
+) -> None:
+    # The second comes while the first is handled, just before it would be ignored.
+    code = (
+        "import os, signal\n"
+        "handle = signal.signal\n"
+        "def handle_late(number, action):\n"
+        "    if (number, action) == (signal.SIGTSTP, signal.SIG_IGN):\n"
+        "        os.kill(os.getpid(), number)\n"
+        "    return handle(number, action)\n"
+        "signal.signal = handle_late"
+    )
+    with opened(
+        trace_path, "--op", 40, program=program_of(code), state=tmp_path
+    ) as terminal:
+        terminal.until("op 40/")
+        os.kill(terminal.pid, signal.SIGTSTP)
+        assert os.WIFSTOPPED(terminal.wait(os.WUNTRACED))
+        assert terminal.restored()
+        terminal.screen.reset()
+        os.killpg(terminal.pid, signal.SIGCONT)
+        terminal.until("op 40/")
