@@ -16,13 +16,7 @@ import numpy as np
 from kernbench.common.arrays import Array
 from kernbench.common.texts import cut_text
 from kernbench.sim_engine.event_log import Transfers, Waits
-from kernbench.trace.numbering import (
-    NO_TENSOR,
-    REMEMBERED,
-    NewEntries,
-    Numbers,
-    TensorStore,
-)
+from kernbench.trace.numbering import REMEMBERED, NewEntries, Numbers, TensorStore
 from kernbench.trace.params import ParamsEncoder, TensorId
 from kernbench.trace.schema import FIXED_TABLES, NONE, Body, pack, plain
 from kernbench.trace.stream import NewFrame
@@ -126,19 +120,6 @@ class RowEncoder:
     def number(self, array: Array) -> TensorId:
         """The number of the array's content, which is stored as it is now."""
         return self._tensors.number(array)
-
-    def stored(self, snapshot: Any) -> Any:
-        """A snapshot, or a list of them, with numbers in the place of arrays."""
-        if type(snapshot) is list:
-            return [self._stored_one(one) for one in snapshot]
-        return self._stored_one(snapshot)
-
-    def _stored_one(self, snapshot: Any) -> Any:
-        if snapshot is None:
-            return NO_TENSOR  # of the same schema as an array
-        if isinstance(snapshot, np.ndarray):
-            return self.number(snapshot)
-        return snapshot
 
     # -- frames --------------------------------------------------------------------
 

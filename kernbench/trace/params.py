@@ -175,12 +175,12 @@ class ParamsEncoder:
 
         _Mixed if they have not all the same.
         """
+        if all(map(is_, values, repeat(values[0]))):
+            values = values[:1]  # of a block it fills its columns
         letter, *others = {_letter_of(cls) for cls in set(map(type, values))}
         if others:
             raise _Mixed(list(map(_letter_of, map(type, values))))
         if letter in _BRACKETS.values():
-            if all(map(is_, values, repeat(values[0]))):
-                values = values[:1]  # of a block its leaves fill their columns
             if len(set(map(len, values))) > 1:
                 raise _Mixed(list(map(len, values)))
             columns = zip(*values, strict=True)
@@ -190,7 +190,7 @@ class ParamsEncoder:
         if letter == "t":
             values = [v if isinstance(v, int) else self._tensor(v) for v in values]
         elif letter in "si" and values.count(values[0]) == len(values):
-            values = values[:1]  # of a block it fills the column
+            values = values[:1]  # equal, if not the same
         if letter == "s":
             values = list(map(self._string, values))
         elif letter == "r":

@@ -15,6 +15,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import cache
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -91,16 +92,27 @@ def code_of(numbers: Array, narrowest: str = "n") -> str:
         return "f8"
     low = 0
     high = 0
-    if len(numbers):
+    if len(numbers) == 1:  # as most are of what an op's params have
+        low = high = int(numbers[0])
+    elif len(numbers):
         low = int(numbers.min())
         high = int(numbers.max())
-    for code, least, most in _LIMITS:
-        allowed = narrowest == "n"
-        if not allowed:
-            allowed = code[0] == narrowest[0] and code[1] >= narrowest[1]
-        if allowed and least <= low and high <= most:
+    for code, least, most in _limits_from(narrowest):
+        if least <= low and high <= most:
             return code
     raise OverflowError(f"no {narrowest} column holds {low} to {high}")
+
+
+@cache
+def _limits_from(narrowest: str) -> list[tuple[str, int, int]]:
+    """The codes that a column may have, with the least and the most that each holds."""
+    if narrowest == "n":
+        return _LIMITS
+    return [
+        (code, least, most)
+        for code, least, most in _LIMITS
+        if code[0] == narrowest[0] and code[1] >= narrowest[1]
+    ]
 
 
 class Body(bytearray):

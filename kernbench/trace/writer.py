@@ -18,6 +18,8 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from kernbench.common.arrays import Array
 from kernbench.common.dtypes import Tolerance, nbytes_of
 from kernbench.common.interrupts import Uninterrupted
@@ -34,6 +36,8 @@ from kernbench.sim_engine.event_log import (
 from kernbench.sim_engine.op_log import OpRecord, Params
 from kernbench.trace.columns import LOGS
 from kernbench.trace.encoder import BUFFERED, Buffered, RowEncoder
+from kernbench.trace.numbering import NO_TENSOR
+from kernbench.trace.params import TensorId
 from kernbench.trace.reader import Trace
 from kernbench.trace.schema import MAGIC, NONE, VERSION, plain
 from kernbench.trace.stream import FrameStream, NewFrame, OpenFile, claim
@@ -257,9 +261,7 @@ class TraceWriter:
         params = record.params
         for name in ("snapshot", "input_snapshots"):
             if name in params:
-                with Uninterrupted(), self._lock:
-                    stored = self._encoder.stored(params[name])
-                params = params | {name: stored}
+                params = params | {name: self._stored(params[name])}
         for wait in waits:
             if wait[1] not in _REASONS:
                 raise KernbenchError(
@@ -289,6 +291,24 @@ class TraceWriter:
         self._transfers += len(transfers)
         longest = max(len(ops), self._waits, self._transfers)
         self._flush_if_due(record.t_end, longest)
+
+    def _stored(self, snapshot: Any) -> Any:
+        """A snapshot, or a list of them, with numbers in the place of arrays."""
+        if type(snapshot) is list:
+            return [self._stored_one(one) for one in snapshot]
+        return self._stored_one(snapshot)
+
+    def _stored_one(self, snapshot: Any) -> Any:
+        if snapshot is None:
+            return NO_TENSOR  # of the same schema as an array
+        if isinstance(snapshot, np.ndarray):
+            return self._number(snapshot)
+        return snapshot
+
+    def _number(self, array: Array) -> TensorId:
+        """The number of the array's content, which is stored as it is now."""
+        with Uninterrupted(), self._lock:
+            return self._encoder.number(array)
 
     def transfer(self, cmd: int, transfer: Transfer) -> None:
         """A row of ``transfers`` that no op has: a launch or a credit."""
@@ -344,15 +364,13 @@ class TraceWriter:
         """
         if not self._encoder.keeps_data:
             return
-        with Uninterrupted(), self._lock:
-            tensor = self._encoder.number(array)
         head = {
             "name": name,
             "shard": shard.index,
             "space": shard.space,
             "addr": shard.addr,
             "dtype": shard.dtype,
-            "tensor": tensor,
+            "tensor": self._number(array),
             "after": after,
             "tolerance": (tolerance.rtol, tolerance.atol),
             "origin": shard.origin,
@@ -466,7 +484,9 @@ def _nbytes(params: Params) -> int:
 
     That is its nbytes, its out_nbytes or the size of its output.
     """
-    found = params.get("nbytes", params.get("out_nbytes"))
+    found = params.get("nbytes")
+    if found is None:
+        found = params.get("out_nbytes")
     if isinstance(found, int):
         if 0 <= found < 1 << 63:
             return found
