@@ -19,6 +19,7 @@ from kernbench.replay.time.kernel_calls import pe_label
 from kernbench.replay.time.op_classes import CLASS_LETTERS
 from kernbench.replay.time.spans import launches_not_ended
 from kernbench.replay.whatif.answers import Gain
+from kernbench.replay.whatif.fields import all_fields
 from kernbench.trace import Trace
 from kernbench.trace.hops import are_of_types, flat_paths
 
@@ -90,12 +91,20 @@ def gains(index: Index, progress: Progress) -> list[Finding]:
     return [_of_gain(trace, gain) for gain in first]
 
 
+def _faster(gain: Gain) -> str:
+    """What is assumed of a thing, as the verb of a sentence."""
+    if gain.how != "2x":
+        return "takes no time"
+    if gain.kind == "line":
+        return "is twice as fast"
+    return "is doubled" if all_fields()[gain.what].is_rate else "is halved"
+
+
 def _of_gain(trace: Trace, gain: Gain) -> Finding:
     """What one thing alone would gain."""
-    faster = "is twice as fast" if gain.how == "2x" else "takes no time"
     share = gain.saved_ns / gain.end_ns
     saved = time_text(gain.saved_ns)
-    title = f"{share:.1%} sooner if {gain.what} {faster} ({saved})"
+    title = f"{share:.1%} sooner if {gain.what} {_faster(gain)} ({saved})"
     certain = "this is sure" if gain.sure else f"unsure: {gain.why}"
     lines = (gain.what,) if gain.kind == "line" else ()
     words = [gain.change, "--prove"] if gain.change else []

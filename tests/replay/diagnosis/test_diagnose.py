@@ -132,6 +132,24 @@ def test_lines_that_would_gain_are_before_numbers_of_the_machine(name):
     assert are_lines == sorted(are_lines, reverse=True)
 
 
+def test_a_number_that_is_to_be_doubled_or_halved_is_so_in_the_command():
+    trace = Trace.open(TRACES / "matmul.msgpack")
+    told = []
+    for finding in ReplaySession(trace).run_line("diagnose"):
+        verb = re.search(r"sooner if (\S+) is (doubled|halved) ", finding.title)
+        if verb is None:
+            continue
+        path, number = finding.check.split()[-2].split("=")
+        assert path == verb[1]
+        value = trace.spec
+        for name in path.split("."):
+            value = value[name]
+        times = {"doubled": 2.0, "halved": 0.5}[verb[2]]
+        assert float(number) == value * times
+        told.append(verb[2])
+    assert {"doubled", "halved"} == set(told)
+
+
 @pytest.mark.slow
 def test_the_right_kernel_is_slow_at_most(diagnosed):
     findings = diagnosed(ATTENTION, "--set", "pes=8")
