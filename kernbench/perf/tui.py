@@ -12,6 +12,10 @@ measured up to the last byte before a pause of ANSWERED_S, which is longer than 
 waits before it says that it computes. What is not there MOST_S after its key is a job
 of its own and counts as so long. The pauses between keys are longer then, so more has
 been drawn ahead: the first figures are of one who presses quickly, these of answers.
+
+A job that goes on, of an earlier key, counts its per cent on the status line. That is
+no key's: else one that draws nothing would take until the next per cent, and one that
+is drawn at once would be as slow as the job.
 """
 
 from __future__ import annotations
@@ -91,6 +95,9 @@ REDRAW = "\x0c"
 BATCH = 8
 """Steps between two looks at the status line, while a job runs."""
 
+PER_CENT = re.compile(rb"((\x1b\[[0-9;]*m)*\x1b\[1;[0-9]+H[0-9]+%?(\x1b\[m)?)+")
+"""Frames in which only a number of the first line, the status line, has changed."""
+
 COMPUTING = re.compile(rb"critical \d+%")
 FLAT = 1.5
 """The most that a step's median may grow from the smallest trace to the largest."""
@@ -165,9 +172,11 @@ class Terminal(subprocess.Popen[bytes]):
         gap_s: float,
         until: bytes = b"",
         most_s: float = math.inf,
+        ignored: re.Pattern[bytes] | None = None,
     ) -> float:
         """Append to ``data`` what it writes until it pauses for ``gap_s``, or for
-        ``most_s`` after ``until``.
+        ``most_s`` after ``until``. A frame that is ``ignored`` is as if it had not
+        been written.
 
         Returns when the last byte came. Raises KernbenchError if the program ends, or
         if ``until`` is not in ``data`` after ``first_s``.
@@ -177,9 +186,12 @@ class Terminal(subprocess.Popen[bytes]):
         limit = last + most_s
         while select.select([self._fd], [], [], max(end - perf_counter(), 0))[0]:
             try:
-                self.data += os.read(self._fd, 1 << 16)
+                frame = os.read(self._fd, 1 << 16)
             except OSError:  # it has ended
                 break
+            if ignored is not None and ignored.fullmatch(frame):
+                continue
+            self.data += frame
             last = perf_counter()
             if until in self.data:
                 end = min(last + gap_s, limit)
@@ -199,7 +211,7 @@ class Terminal(subprocess.Popen[bytes]):
         self.data = b""
         start = perf_counter()
         os.write(self._fd, keys.encode())
-        last = self.read(WAIT_S, gap_s, most_s=MOST_S)
+        last = self.read(WAIT_S, gap_s, most_s=MOST_S, ignored=PER_CENT)
         if not self.data:
             return 0.0
         return (last - start) * 1e3

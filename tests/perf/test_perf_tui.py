@@ -118,6 +118,32 @@ def test_a_key_that_makes_no_byte_takes_no_time(program):
         assert (silent.press("x"), silent.data) == (0.0, b"")
 
 
+COUNTING = """
+import sys, threading, time, tty
+from itertools import count
+tty.setraw(0)
+def tick():
+    for n in count():
+        sys.stdout.write(f"\\x1b[1;38;2;240;198;116m\\x1b[1;40H{n % 100}%\\x1b[m")
+        sys.stdout.flush()
+        time.sleep(0.03)
+threading.Thread(target=tick, daemon=True).start()
+while key := sys.stdin.read(1):
+    if key == "s":
+        print("\\x1b[2;1Hdrawn", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_per_cents_of_a_job_are_of_no_key(program):
+    with program(COUNTING) as counting:
+        counting.read(30.0, 0.0, b"%")
+        assert (counting.press("x"), counting.data) == (0.0, b"")
+        assert counting.press("s") > 0
+        assert b"drawn" in counting.data
+        counting.read(LIMIT_S, 0.0, b"%")  # it went on
+
+
 LATE = """
 import sys, time, tty
 tty.setraw(0)
