@@ -94,6 +94,7 @@ def test_a_trace_is_the_same_as_itself(matmul):
     assert all(row.a == row.b for row in (*found.totals, *found.kernel_lines))
 
 
+@pytest.mark.slow
 def test_tensors_of_more_than_a_mib_are_compared(matmul):
     large = {"m": 1024, "k": 1024, "n": 16}  # a has 2 MiB
     trace = matmul(large)

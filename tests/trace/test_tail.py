@@ -149,6 +149,7 @@ def test_a_tail_that_a_flush_has_not_removed_yet_hides_nothing(path, partial, mo
     assert everything(Trace.open(partial)) == whole
 
 
+@pytest.mark.slow
 def test_a_flush_cut_off_in_the_middle_hides_nothing_behind_the_tail(
     tmp_path, path, partial
 ):

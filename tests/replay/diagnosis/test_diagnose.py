@@ -678,6 +678,7 @@ def test_where_nothing_was_written_it_says_what_the_first_is_to_be(diagnosed):
     )
 
 
+@pytest.mark.slow
 def test_of_a_run_that_an_error_ended_nothing_is_to_be_faster(diagnosed):
     """It was told by how much sooner it would have raised."""
     body = "x = tl.load(x_ptr[pe, :])\n    tl.store(y_ptr[pe, :], x + x)\n    FAULT"

@@ -400,6 +400,7 @@ def test_rows_in_a_window_are_those_that_a_look_at_all_finds():
     assert found_in_window(0, times, block=10).of(0.0, 1.0).tolist() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kept", "batch", "from_", "to"),
     [(1 << 22, 1 << 9, 0.0, 1.0), (1000, 1 << 4, 0.9, 0.93)],
