@@ -6,7 +6,7 @@ compared, byte by byte. For recordings of some hundred ops without ranks.
 """
 
 from collections import defaultdict
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import NamedTuple
 
 import plain_ops
@@ -291,11 +291,7 @@ def has_ranks(recording):
 
 
 def races(recording, order=None):
-    """(earlier op, later op) of accesses to one byte, one a write, in no order.
-
-    By byte also those of which not even others between them make an order: the races
-    that a comparison of neighbours has to see.
-    """
+    """(earlier op, later op) of accesses to one byte, one a write, in no order."""
     order = order or Order(recording)
     touched = defaultdict(list)
     for op in recording.ops:
@@ -305,39 +301,14 @@ def races(recording, order=None):
             for addr in set(region.addresses):
                 touched[region.space, addr].append((op, mode, region))
     found = set()
-    certain = set()
     known = {}
     for accesses in touched.values():
-        here = _races_of_byte(order, accesses, known)
-        found |= {pair[:2] for pair in here}
-        if any(not pair[2] for pair in here):
-            certain.add(frozenset(pair[:2] for pair in here))
-    return found, certain
-
-
-def _races_of_byte(order, accesses, known):
-    """(earlier op, later op, whether others between them make an order) of one byte."""
-    count = len(accesses)
-    before = [[False] * count for _ in range(count)]
-    here = []
-    for j in range(count):
-        for i in range(j):
-            one, other = accesses[i], accesses[j]
-            is_pair = one[0].row != other[0].row and "w" in (one[1], other[1])
-            if not is_pair:
+        for one, other in combinations(accesses, 2):
+            if one[0].row == other[0].row or "w" not in (one[1], other[1]):
                 continue
             key = one[0].row, one[1], other[0].row, other[1], one[2].space
             if key not in known:
                 known[key] = order.is_before(one, other)
-            before[i][j] = known[key]
             if not known[key]:
-                here.append((i, j))
-    for middle in range(count):
-        for i in range(middle):
-            if before[i][middle]:
-                for j in range(middle + 1, count):
-                    before[i][j] = before[i][j] or before[middle][j]
-    return {
-        (accesses[i][0].position, accesses[j][0].position, before[i][j])
-        for i, j in here
-    }
+                found.add((one[0].position, other[0].position))
+    return found

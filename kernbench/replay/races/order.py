@@ -55,14 +55,23 @@ class Order(NamedTuple):
 
         What no kernel has issued is in order with all others.
         """
+        lane = self.lane[a]
+        found = (lane >= 0) & (lane == self.lane[b])
+        found |= (self.pe[a] == self.pe[b]) & self.is_sent[a]
+        return np.asarray(found | self.chained(a, b))
+
+    def chained(self, a: Ints, b: Ints) -> Bools:
+        """By pair, whether ``a[i]`` is before ``b[i]`` and all that is behind that.
+
+        It is not where only these two are in order: as two DMAs of a PE in HBM, or
+        where ``b[i]`` writes what ``a[i]`` sends.
+        """
         found = (self.pe[a] < 0) | (self.pe[b] < 0)
         lane = self.lane[a]
-        found |= (lane >= 0) & (lane == self.lane[b])
-        is_same = self.pe[a] == self.pe[b]
-        found |= is_same & self.is_sent[a]
+        found |= (lane >= 0) & (lane == self.lane[b]) & self.in_turn[a]
         # a PE serves one kernel at a time, and none takes scratch of another
         is_scratch = self.in_tcm[a] & (self.home[a] == self.home[b])
-        found |= is_scratch & ~is_same
+        found |= is_scratch & (self.pe[a] != self.pe[b])
         return np.asarray(found | self.known_before(a, b))
 
     def known_before(self, a: Ints, b: Ints) -> Bools:

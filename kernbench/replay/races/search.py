@@ -68,7 +68,13 @@ def races_of(
         found.append(_of_one_pe(touched, order, stage(progress, 0.6, 0.75)))
         is_serial = not has_ranks(trace)
         of_others = stage(progress, 0.75, 0.9)
-        found.append(unordered(touched, order, is_serial, of_others))
+        of_two, is_all = unordered(touched, order, is_serial, of_others)
+        found.append(of_two)
+        if not is_all:
+            notes.append(
+                "there are more: of bytes that many ops use only neighbours in time "
+                "are compared"
+            )
         early = order.early
         found.append(early[~order.known_before(early[:, 0], early[:, 1])])
     pairs = computed_beside(partial(_each_once, found, len(touched.row)), progress, 0.9)

@@ -1,10 +1,11 @@
 """Bytes that several PEs use at a time, and which of their accesses are neighbours.
 
 Of all accesses to a byte only neighbours have to be compared: a read with the write
-before it, a write with the reads since then, or with that write. If each of these is
-ordered so are all others. Little of what a run touches comes so far: memory is cut into
-parts that do not overlap, and a part that one PE uses alone, or that nobody writes, is
-left out; strided rows are told apart only where their spans overlap.
+before it, a write with that write and with the reads since then. If the later of each
+two, of whichever PEs, is issued when the earlier is known to be done, so are all
+others. Little of what a run touches comes so far: memory is cut into parts that do not
+overlap, and a part that one PE uses alone, or that nobody writes, is left out; strided
+rows are told apart only where their spans overlap.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from kernbench.sim_engine.access_columns import AccessColumns
 
 _ADDRESS_BITS = 52
 _MOST_PAIRS = 1 << 16
-"""Pairs of accesses to cells in which two race already that are compared, about."""
+"""Pairs of accesses to cells with neighbours in no order that are compared, about."""
 
 _BYTES_A_PIECE = 100
 """Memory that one range of bytes of one use takes, about."""
@@ -54,17 +55,18 @@ class _Uses(NamedTuple):
 
 def unordered(
     touched: AccessColumns, order: Order, is_serial: bool, progress: Progress
-) -> Ints:
+) -> tuple[Ints, bool]:
     """Pairs of accesses of two PEs to one byte, one of them a write, in no order.
 
-    Two columns, the access of the lower number first. Of a byte that has none among
-    neighbours there are none; else all pairs are compared, as far as they are few. If
-    launches are not one after the other (``is_serial``), all of them are one time.
+    Two columns, the access of the lower number first, and whether these are all: of a
+    byte whose neighbours are not all in order every two are compared, as far as they
+    are few. If launches are not one after the other (``is_serial``), all of them are
+    one time.
     """
     uses = computed_beside(partial(_uses, touched, order, is_serial), progress, 0.0)
     spans = computed_beside(partial(_shared_spans, touched, uses), progress, 0.4)
     if not len(spans.of):
-        return np.empty((0, 2), np.int64)
+        return np.empty((0, 2), np.int64), True
     return computed_beside(
         partial(_unordered, touched, order, uses, spans), progress, 0.8
     )
@@ -147,7 +149,7 @@ def _in_shared_parts(uses: _Uses, spans: _Spans) -> Ints:
 
 def _unordered(
     touched: AccessColumns, order: Order, uses: _Uses, spans: _Spans
-) -> Ints:
+) -> tuple[Ints, bool]:
     """The pairs in no order among the accesses to some ranges; see ``unordered``."""
     cell, use = _cells(uses, spans)
     access, cell = _by_access(uses, cell, use)
@@ -156,29 +158,30 @@ def _unordered(
     cell = cell[in_turn]
     writes = touched.mode[access] == 1
     low, high = _neighbours(writes, cell)
-    bad = _in_no_order(order, writes, access, low, high)
-    found = [np.stack([access[low[bad]], access[high[bad]]], axis=1)]
-    mine = np.flatnonzero(np.isin(cell, cell[low[bad]]))
-    low, high = _all_pairs(cell[mine])
-    low = mine[low]
-    high = mine[high]
-    bad = _in_no_order(order, writes, access, low, high)
-    found.append(np.stack([access[low[bad]], access[high[bad]]], axis=1))
+    found = [_races(touched, order, access, low, high)]
+    is_loose = ~order.chained(access[low], access[high])
+    is_loose &= touched.row[access[low]] != touched.row[access[high]]
+    mine = np.flatnonzero(np.isin(cell, cell[low[is_loose]]))
+    low, high, is_all = _all_pairs(cell[mine])
+    found.append(_races(touched, order, access, mine[low], mine[high]))
     both = np.concatenate(found)
     count = len(touched.row)
     later, earlier = np.divmod(distinct(both[:, 1] * count + both[:, 0]), count)
-    return np.stack([earlier, later], axis=1)
+    return np.stack([earlier, later], axis=1), is_all
 
 
-def _in_no_order(
-    order: Order, writes: Bools, access: Ints, low: Ints, high: Ints
+def _races(
+    touched: AccessColumns, order: Order, access: Ints, low: Ints, high: Ints
 ) -> Ints:
-    """Which pairs of places in ``access`` are of two PEs, one a write, in no order."""
-    apart = order.pe[access[low]] != order.pe[access[high]]
-    apart &= writes[low] | writes[high]
-    mine = np.flatnonzero(apart)
-    before = order.before(access[low[mine]], access[high[mine]])
-    return np.asarray(mine[~before])
+    """The pairs (access[low], access[high]) of two PEs, one a write, in no order."""
+    earlier = access[low]
+    later = access[high]
+    is_pair = order.pe[earlier] != order.pe[later]
+    is_pair &= (touched.mode[earlier] == 1) | (touched.mode[later] == 1)
+    earlier = earlier[is_pair]
+    later = later[is_pair]
+    before = order.before(earlier, later)
+    return np.stack([earlier[~before], later[~before]], axis=1)
 
 
 def _neighbours(writes: Bools, cell: Ints) -> tuple[Ints, Ints]:
@@ -195,8 +198,7 @@ def _neighbours(writes: Bools, cell: Ints) -> tuple[Ints, Ints]:
     before = np.append(-1, last[:-1])
     behind = np.minimum.accumulate(np.where(writes, at, len(at))[::-1])[::-1]
     behind = np.append(behind[1:], len(at))
-    # a write is compared with the reads since the write before it, if there are any
-    compared = (before >= start) & (~writes | (before == at - 1))
+    compared = before >= start
     reads = np.flatnonzero(~writes & (behind < len(at)))
     reads = reads[cell[behind[reads]] == cell[reads]]
     low = np.concatenate([before[compared], reads])
@@ -204,8 +206,11 @@ def _neighbours(writes: Bools, cell: Ints) -> tuple[Ints, Ints]:
     return low, high
 
 
-def _all_pairs(cell: Ints) -> tuple[Ints, Ints]:
-    """All pairs of places of one cell, of the first cells with few enough of them."""
+def _all_pairs(cell: Ints) -> tuple[Ints, Ints, bool]:
+    """All pairs of places of one cell, of the first cells with few enough of them.
+
+    Also whether that was all cells.
+    """
     firsts = np.flatnonzero(np.append(True, np.diff(cell) != 0)[: len(cell)])
     counts = np.diff(np.append(firsts, len(cell)))
     pairs = np.cumsum(counts * counts)
@@ -217,7 +222,7 @@ def _all_pairs(cell: Ints) -> tuple[Ints, Ints]:
         lows.append(first + low)
         highs.append(first + high)
     none = [np.empty(0, np.int64)]
-    return np.concatenate(none + lows), np.concatenate(none + highs)
+    return np.concatenate(none + lows), np.concatenate(none + highs), bool(kept.all())
 
 
 def _cells(uses: _Uses, spans: _Spans) -> tuple[Ints, Ints]:

@@ -148,6 +148,39 @@ def test_what_is_sent_may_be_overwritten_by_its_pe_and_by_who_received_it(hazard
     assert found.rows == ()
 
 
+def pairs_of_lines(found):
+    return sorted(sorted(lines_of(row)) for row in found.rows)
+
+
+TELL = (
+    "if pe == 0: tl.send('E', one)",
+    "if pe == 1: tl.recv('W', (8, 8), 'f32')",
+    "if pe == 1: tl.store(x, one)",
+)
+"""PE 0 says that it is done, and PE 1 stores where PE 0 was."""
+
+
+def test_a_load_under_way_races_with_the_store_of_another_pe_behind_a_write(hazards):
+    found = hazards(
+        "one = tl.full((8, 8), 1.0, 'f32')",
+        "if pe == 0: tl.load(x, (64,), 'f32', wait=False)",
+        "if pe == 0: tl.composite(a=one, b=one, out_ptr=x, wait=True)",
+        *TELL,
+    )
+    assert pairs_of_lines(found) == [[1, 2], [1, 5]]
+
+
+def test_a_store_that_only_a_load_has_seen_races_with_that_of_another_pe(hazards):
+    """The load sees the store before it has ended, which is all that is promised."""
+    found = hazards(
+        "one = tl.full((8, 8), 1.0, 'f32')",
+        "if pe == 0: tl.store(x, one, wait=False)",
+        "if pe == 0: tl.load(x, (64,), 'f32')",
+        *TELL,
+    )
+    assert pairs_of_lines(found) == [[1, 5]]
+
+
 def test_races_of_the_same_lines_are_one_finding_with_a_count(hazards):
     found = hazards(
         "one = tl.full((64,), 1.0, 'f32')",
