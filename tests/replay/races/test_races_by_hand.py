@@ -191,6 +191,15 @@ def test_races_of_the_same_lines_are_one_finding_with_a_count(hazards):
     assert f"{row.count:,} times" in as_text(found).splitlines()[0]
 
 
+def test_where_not_every_pair_is_compared_that_is_said(hazards):
+    found = hazards(
+        "one = tl.full((64,), 1.0, 'f32')",
+        "for _ in range(150): tl.store(x, one)",
+    )
+    assert len(found.rows) == 1
+    assert "there are more: of bytes that many ops use only neighbours" in as_text(found)
+
+
 def test_a_strided_load_that_ends_in_the_next_tensor_leaves_its_own(hazards):
     found = hazards(
         "if pe: tl.load(x + 256, (16, 2), 'f32', strides=(8, 1))",
