@@ -95,8 +95,12 @@ REDRAW = "\x0c"
 BATCH = 8
 """Steps between two looks at the status line, while a job runs."""
 
-PER_CENT = re.compile(rb"((\x1b\[[0-9;]*m)*\x1b\[1;[0-9]+H[0-9]+%?(\x1b\[m)?)+")
-"""Frames in which only a number of the first line, the status line, has changed."""
+PER_CENT = re.compile(
+    rb"(\x1b\[[0-9;]*m|\x1b\[1;[0-9]+H[0-9]+%?|\x1b\[[0-9]+;[0-9]+H(?=\x1b|\Z))+"
+)
+"""Frames in which only a number of the first line, the status line, has changed; where
+the terminal's cursor goes back to is no change.
+"""
 
 COMPUTING = re.compile(rb"critical \d+%")
 FLAT = 1.5

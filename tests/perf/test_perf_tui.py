@@ -125,6 +125,7 @@ tty.setraw(0)
 def tick():
     for n in count():
         sys.stdout.write(f"\\x1b[1;38;2;240;198;116m\\x1b[1;40H{n % 100}%\\x1b[m")
+        sys.stdout.write("\\x1b[3;4H" * (n % 3))  # where the cursor goes back to
         sys.stdout.flush()
         time.sleep(0.03)
 threading.Thread(target=tick, daemon=True).start()

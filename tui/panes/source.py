@@ -53,6 +53,10 @@ _TIMES_COLUMNS = 18
 _BESIDE_CODE = 25
 """Columns in front of the text, but those of the stalls."""
 _SHORTEST_CODE = 8
+LONG_OPS = 2_000_000
+"""A trace of more ops than this is long: the times of the lines of one PE may take
+longer than a key may. They are computed where the cursor rests.
+"""
 _LINE_BITS = (1 << 32) - 1
 """Of a kernel line as ``OpIndex.sites`` numbers it; the bits above are of its file."""
 
@@ -87,6 +91,7 @@ class SourcePane(BasePane[SourceState]):
 
     def __init__(self, index: Index) -> None:
         self._index = index
+        self._is_long = len(index.ops) > LONG_OPS
 
     def start(self) -> SourceState:
         """The text from its left edge on."""
@@ -171,14 +176,29 @@ class SourcePane(BasePane[SourceState]):
     def queries(
         self, state: SourceState, frame: Frame, answers: Answers
     ) -> tuple[Query, ...]:
-        """The text, the times of its lines, and what is in service."""
+        """The text, the times of its lines if they are soon there, and what is in
+        service.
+        """
         if frame.cursor < 0:
             return ()
-        return (
-            SOURCE.ask(frame.cursor),
-            IN_SERVICE.ask(frame.cursor),
-            self._times_query(frame),
-        )
+        asked = (SOURCE.ask(frame.cursor), IN_SERVICE.ask(frame.cursor))
+        if not self._has_times_soon(answers):
+            return asked
+        return (*asked, self._times_query(frame))
+
+    def wishes(
+        self, state: SourceState, frame: Frame, answers: Answers
+    ) -> tuple[Query, ...]:
+        """The times of the lines of a long trace."""
+        if frame.cursor < 0:
+            return ()
+        return (self._times_query(frame),)
+
+    def _has_times_soon(self, answers: Answers) -> bool:
+        """Whether the times of the lines of any PE take a moment only: those of all
+        have been found, or there is little to add up.
+        """
+        return not self._is_long or answers.known(LINES.ask()) is not None
 
     def _focus(self, frame: Frame) -> str | None:
         """The name of the focus, which is where the line ran; None for the whole
@@ -195,15 +215,17 @@ class SourcePane(BasePane[SourceState]):
 
     def render(self, state: SourceState, frame: Frame, answers: Answers) -> Picture:
         """The lines around the op's own. While the times are computed the text is there
-        alone, below a line that says so.
+        alone, below a line that says so; so it is where they are not asked for yet.
         """
         if frame.cursor < 0:
             return Picture((before_first_op(len(self._index.ops)),))
         source: Source = answers.of(SOURCE.ask(frame.cursor))
-        times: LineTimes | None = None
+        query = self._times_query(frame)
+        times: LineTimes | None = answers.known(query)
         waiting: Waiting | None = None
         try:
-            times = answers.of(self._times_query(frame))
+            if times is None and self._has_times_soon(answers):
+                times = answers.of(query)
         except Waiting as missing:
             waiting = missing
         took = _took_by_line(source, times)
@@ -214,6 +236,8 @@ class SourcePane(BasePane[SourceState]):
             head = waiting.line
         elif not source.text:
             head = [(f" {source.why_no_text}", "dim")]
+        elif times is None:
+            head = [(" line times are computed when no key is pressed", "dim")]
         flying = self._lines_in_service(frame, answers)
         lines = [head]
         visible = state.rows.visible

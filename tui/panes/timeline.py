@@ -88,8 +88,9 @@ LONG_OPS = 50_000
 since indexing row after row would take seconds.
 """
 QUICK_OPS = 2_000_000
-"""Rows of traffic out of view are asked for in a trace of at most so many ops. In a
-longer one they would be computed on and on between keys, and hold these up.
+"""Rows of traffic are asked for at once, and those out of view at rest, in a trace of
+at most so many ops. In a longer one they would be computed on and on between keys, and
+hold these up: those in view are asked for at rest.
 """
 _TABLES_KEPT = 16
 _ROWS_ABOVE = 2
@@ -220,6 +221,7 @@ class TimelinePane(BasePane[TimelineState]):
     def __init__(self, index: Index, long_ops: int = LONG_OPS) -> None:
         self._index = index
         self._is_long = len(index.ops) > long_ops
+        self._has_quick_traffic = len(index.ops) <= QUICK_OPS
         self._tree = Tree(index)
         self._end = max(index.trace.end_ns, 1.0)
         self._windows = Windows(self._end, index.ops)
@@ -534,7 +536,8 @@ class TimelinePane(BasePane[TimelineState]):
             if not self._is_long:
                 wanted.append(TRAFFIC.ask())
                 wanted.append(self._ask_whole(state, frame))
-            wanted += self._ask_traffic(state, frame, table)
+            if self._has_quick_traffic:
+                wanted += self._ask_traffic(state, frame, table)
         return tuple(wanted)
 
     def wishes(
@@ -546,9 +549,9 @@ class TimelinePane(BasePane[TimelineState]):
         has to be indexed. Then, or of any other trace at once, it is an index of the
         rows in view: after that no other window of them takes long; of a long trace
         also of other groups of PEs that have few ops, as one comes into view whenever
-        the cursor goes on to another. Last come the rows of many components that carry
-        bytes, in view or not, see ``QUICK_OPS``: they take long when they are first
-        seen.
+        the cursor goes on to another. Last come rows of what carries bytes, see
+        ``QUICK_OPS``: those of many components, in view or not, which take long when
+        they are first seen, or else those in view.
         """
         table = self._table(state, frame, answers)
         if table is None:
@@ -558,10 +561,11 @@ class TimelinePane(BasePane[TimelineState]):
         if self._is_long and answers.known(window) is None:
             return (window,)
         rows = self._op_keys(state, frame, table)
-        traffic: list[Query] = []
-        if len(self._index.ops) <= QUICK_OPS:
+        if self._has_quick_traffic:
             large = [row.traffic for row in table.shown if len(row.traffic) > 1]
             traffic = [_ask_carried((row,), axis) for row in large]
+        else:
+            traffic = self._ask_traffic(state, frame, table)
         if self._is_long:
             whole = self._ask_whole(state, frame)
             index = (INDEXED_ROWS.ask(rows=rows), INDEXED_ROWS.ask(rows=self._groups))

@@ -197,7 +197,8 @@ def test_where_not_every_pair_is_compared_that_is_said(hazards):
         "for _ in range(150): tl.store(x, one)",
     )
     assert len(found.rows) == 1
-    assert "there are more: of bytes that many ops use only neighbours" in as_text(found)
+    said = as_text(found)
+    assert "there are more: of bytes that many ops use only neighbours" in said
 
 
 def test_a_strided_load_that_ends_in_the_next_tensor_leaves_its_own(hazards):

@@ -179,6 +179,31 @@ def test_while_the_times_are_computed_the_text_is_there() -> None:
     line_of_op(bench)
 
 
+def test_of_a_long_trace_the_times_are_computed_at_rest(monkeypatch) -> None:
+    """Those of one PE would keep every step waiting that leads to another."""
+    monkeypatch.setattr("tui.panes.source.LONG_OPS", 1)
+    bench = source_pane()
+    asked = bench.answers.asked
+    assert LINES.name not in {query.command for query in asked}
+    assert bench.lines[0] == " line times are computed when no key is pressed"
+    line_of_op(bench)
+    bench.rest()
+    monkeypatch.undo()
+    assert bench.lines == source_pane().lines
+
+
+def test_once_all_times_are_known_those_of_a_pe_are_there_soon(monkeypatch) -> None:
+    monkeypatch.setattr("tui.panes.source.LONG_OPS", 1)
+    bench = source_pane()
+    bench.answers.of(LINES.ask())
+    bench.refocus(PE)
+    monkeypatch.undo()
+    other = source_pane()
+    other.refocus(PE)
+    assert "%" in line_of_op(bench)
+    assert bench.lines == other.lines
+
+
 # -- picking lines --------------------------------------------------------------------
 
 
