@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.common.arrays import Array, Floats, Ints
+from kernbench.common.paged import paged
 from kernbench.common.progress import Progress, computed_beside, stage
 from kernbench.trace import Trace
 from kernbench.trace.bursts import BurstBytes, burst_bytes, usual_burst
@@ -207,9 +208,12 @@ def transactions_of(trace: Trace, progress: Progress) -> Transactions:
     sizes = burst_bytes(trace, usual, stage(progress, 0.0, 0.5))
 
     def grouped() -> Transactions:
-        """Them by their paths."""
+        """Them by their paths, in files as far as they are many."""
         log = trace.transfers
-        return Transactions(Groups(log.path), log.start_ptr[:], sizes)
+        by_path = Groups(log.path)
+        by_path.page()
+        in_files = BurstBytes(*map(paged, sizes))
+        return Transactions(by_path, paged(log.start_ptr[:]), in_files)
 
     return computed_beside(grouped, progress, 0.5)
 
