@@ -9,13 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice, pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 
 from kernbench.common.arrays import Bools, Floats, Ints
-from kernbench.common.progress import Progress, beside_if_many, no_progress, stage
+from kernbench.common.paged import LARGE, paged
+from kernbench.common.progress import (
+    Progress,
+    beside_if_many,
+    computed_beside,
+    no_progress,
+    stage,
+)
 from kernbench.replay.text import time_text
 from kernbench.replay.time.op_classes import CLASS_LETTERS, COMPOSITE
 from kernbench.replay.time.op_index import OpIndex
@@ -23,6 +31,8 @@ from kernbench.replay.time.tracks import Ops, Tracks, tracks_of
 from kernbench.replay.time.window_summary import WindowSummary, window_summary
 from kernbench.trace import Trace
 
+_BEND_BYTES = 8
+"""Of an instant of a track in a file: its time in one, what was busy in another."""
 _GLYPHS = np.frombuffer(CLASS_LETTERS.encode(), np.uint8)
 
 
@@ -89,8 +99,10 @@ class Limits:
     of at most ``few`` ops such a row is counted from these, exactly, and so is one that
     has no index yet.
     ``parts``: components of which a row is drawn as their sum, without its own index.
-    ``kept_bends``: in all rows together; beyond it those rows are dropped that are not
-    being drawn and have at most ``light`` ops, so that they are soon indexed again.
+    ``kept_bends``: in all rows together, but for those in files; beyond it those rows
+    are dropped that are not being drawn and have at most ``light`` ops, so that they
+    are soon indexed again.
+    ``filed_bends``: of rows that are indexed unasked, from which on they go into files.
     ``summaries``: windows of which the summary is kept.
     """
 
@@ -99,6 +111,7 @@ class Limits:
     parts: int = 16
     kept_bends: int = 3 << 21
     light: int = 1 << 17
+    filed_bends: int = LARGE // _BEND_BYTES
     summaries: int = 4
 
 
@@ -162,7 +175,8 @@ class TimelineIndex:
         self._ops = ops
         self._limits = limits or Limits()
         self._tracks: dict[RowKey, Tracks] = {}
-        self._bends = 0  # of all tracks, or more: it is counted again before dropping
+        self._filed: set[RowKey] = set()
+        self._bends = 0  # of tracks in memory, or more: counted again before dropping
         self._summaries: dict[tuple[float, float, int], _Summed] = {}
 
     # -- the index --
@@ -199,9 +213,37 @@ class TimelineIndex:
     def index_rows(
         self, rows: Sequence[RowKey], progress: Progress = no_progress
     ) -> None:
-        """Index the ops of ``rows``; afterwards any window of them is drawn at once."""
-        self._index(rows, progress)
+        """Index the ops of ``rows``; afterwards any window of them is drawn at once.
+
+        What is much goes into files bit by bit, so that it may be all rows of a trace.
+        """
+        new: list[RowKey] = []
+        for number, row in enumerate(rows):
+            share = stage(progress, number / len(rows), (number + 1) / len(rows))
+            new += [part for part in self._parts(row) if part not in self._tracks]
+            self._tracks_of(row, share)
+            bends = sum(self._tracks[part].bends for part in new)
+            if bends >= self._limits.filed_bends:
+                computed_beside(partial(self._file, new), share, 1.0)
+                self._bends -= bends
+                new = []
         self._drop_light_rows(rows)
+
+    def _file(self, parts: Sequence[RowKey]) -> None:
+        """Put the tracks of some rows into files."""
+        tracks = [track for part in parts for track in self._tracks[part].tracks]
+        times = paged(np.concatenate([track.times for track in tracks]))
+        busy = paged(np.concatenate([track.busy for track in tracks]))
+        bounds = np.append(0, np.cumsum([len(track.times) for track in tracks]))
+        filed = iter(
+            track._replace(times=times[low:high], busy=busy[low:high])
+            for track, (low, high) in zip(tracks, pairwise(bounds), strict=True)
+        )
+        for part in parts:
+            found = self._tracks[part]
+            mine = tuple(islice(filed, len(found.tracks)))
+            self._tracks[part] = found._replace(tracks=mine)
+        self._filed.update(parts)
 
     def has_summary(self, t0: float, t1: float, columns: int) -> bool:
         """Whether all components are summed up over the cells of that window."""
@@ -222,6 +264,7 @@ class TimelineIndex:
     def forget(self) -> None:
         """Drop the index of every row."""
         self._tracks = {}
+        self._filed = set()
         self._bends = 0
 
     # -- drawing --
@@ -414,6 +457,7 @@ class TimelineIndex:
         kept = set[RowKey]().union(*map(self._parts, wanted))
         for row in self._tracks.copy():
             light = self._ops.count_of(row.components) <= self._limits.light
-            if light and row not in kept:
+            if light and row not in kept and row not in self._filed:
                 self._tracks.pop(row, None)
-        self._bends = sum(tracks.bends for tracks in self._tracks.copy().values())
+        in_memory = self._tracks.keys() - self._filed
+        self._bends = sum(self._tracks[row].bends for row in in_memory)

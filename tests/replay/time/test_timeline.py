@@ -262,6 +262,21 @@ def test_rows_that_were_dropped_are_drawn_as_before(tmp_path, small):
     assert timelines.unindexed(rows) == ((), 0)  # what is drawn is kept
 
 
+def test_rows_that_are_in_files_are_drawn_as_before_and_not_dropped(tmp_path, small):
+    session = on_two_pes(tmp_path / "trace", small, EVERY_OTHER)
+    rows = each(session)
+    wanted = index_of(session, few=-1).draw_rows(rows, 0, 32, 4)
+    timelines = index_of(session, kept_bends=3, filed_bends=4, few=-1)
+    timelines.index_rows(rows)
+    timelines.draw_rows(rows[:1], 0, 32, 4)
+    assert timelines.unindexed(rows) == ((), 0)
+    for filed, row in zip(timelines.draw_rows(rows, 0, 32, 4), wanted, strict=True):
+        assert (filed.node, filed.classes) == (row.node, row.classes)
+        np.testing.assert_array_equal(filed.busy, row.busy)
+    timelines.forget()
+    assert timelines.unindexed(rows).rows == tuple(rows)
+
+
 def test_an_index_that_was_forgotten_is_made_again(session):
     rows = each(session)
     session.index.timelines.index_rows(rows)

@@ -736,8 +736,8 @@ def test_of_a_long_trace_all_ops_of_the_window_are_looked_at_once():
     assert index.timelines.has_summary(t0, t1, wish.args.columns)
     fresh = PaneBench(long, index, 40, 120, 40)
     assert fresh.lines == lines
-    rows, groups, whole, traffic, *carried = wishes(bench)
-    assert rows.command == groups.command == INDEXED_ROWS.name
+    rows, groups, whole, every, traffic, *carried = wishes(bench)
+    assert rows.command == groups.command == every.command == INDEXED_ROWS.name
     assert whole.command == CELLS.name
     assert traffic.command == TRAFFIC.name
     assert {query.command for query in carried} <= {TRAFFIC_CELLS.name}
@@ -763,6 +763,19 @@ def test_of_a_long_trace_no_group_of_pes_is_indexed_when_it_comes_into_view(tmp_
                 groups.add(row)
     assert len(groups) == 8
     assert index.timelines.unindexed([*groups]) == ((), 0)
+
+
+def test_of_a_long_trace_all_components_are_indexed_at_rest(monkeypatch):
+    """Else a key that zooms waits for that of each PE that the cursor has come to."""
+    index = Index(Trace.open(TRACES / "ccl_allreduce.msgpack"))
+    bench = PaneBench(partial(TimelinePane, long_ops=0), index, 40, 120, 8)
+    bench.rest()
+    components = [RowKey((node,)) for node in index.op_index.components.tolist()]
+    assert index.timelines.unindexed(components) == ((), 0)
+    index.timelines.forget()
+    monkeypatch.setattr("tui.panes.timeline.INDEXED_OPS", len(index.ops) - 1)
+    PaneBench(partial(TimelinePane, long_ops=0), index, 40, 120, 8).rest()
+    assert index.timelines.unindexed(components).rows
 
 
 def test_rows_of_a_summarised_window_need_no_index():
