@@ -53,6 +53,10 @@ _SWITCH_S = 0.0005
 _LONG_TURNS = 30
 """Turns, of a millisecond at least, of a job that takes long: no key waits for it, and
 nobody computes it ahead."""
+MOMENT_S = 0.004
+"""How long a key waits, if for nothing else, for something to end in a lane in which
+one that took long was given up: the next need not go on with that.
+"""
 _GLIMPSE_S = 0.008
 """After which the pace of a job says whether a key can wait for it."""
 _FAR_S = 0.3
@@ -214,8 +218,9 @@ class Runner:
         do, and for nothing that takes longer, as far as is known: that very question
         did, or the last of its command, or a key before has waited for it already, or
         it will if it goes on as it has begun; of a lane in which one that took long was
-        given up once something has ended there. It is drawn when it is there; until the
-        key itself is drawn it gives way to that, and to what the key does wait for.
+        given up once something has ended there, in a moment. It is drawn when it is
+        there; until the key itself is drawn it gives way to that, and to what the key
+        does wait for.
         """
         deadline = monotonic() + within_s
         queries = list(queries)
@@ -230,7 +235,8 @@ class Runner:
             ]
             waiting = [query for query in new if self._is_free_for(query, found)]
             left_alone = [q for q in new if self._lane_of(q).was_left]
-            while waiting:
+            glimpse = monotonic() + MOMENT_S
+            while waiting or left_alone:
                 for query in [q for q in left_alone if self._is_free_for(q, found)]:
                     left_alone.remove(query)
                     waiting.append(query)
@@ -240,9 +246,11 @@ class Runner:
                     found[query] = self._kept[query].result
                 left = deadline - monotonic()
                 waiting = [q for q in waiting if not self._is_late(q, left)]
-                if not waiting or left <= 0:
+                if not waiting:
+                    left = min(left, glimpse - monotonic())
+                if left <= 0 or not (waiting or left_alone):
                     break
-                self._lower(waiting)
+                self._lower(waiting or left_alone)
                 self._done.wait(min(left, _GLIMPSE_S))
             self._lower()
         return found

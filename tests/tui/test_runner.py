@@ -531,6 +531,20 @@ def test_a_key_waits_for_a_lane_that_was_left_once_something_has_ended_there(
     assert runner.gather(asked, 20.0) == {few(1): 1, few(2): 2, beside: 0}
 
 
+def test_a_key_waits_a_moment_for_something_to_end_in_a_lane_that_was_left(
+    runner, register, monkeypatch
+) -> None:
+    """The far op's outputs were given up; those of this one take 3 ms."""
+    monkeypatch.setattr("tui.runner.MOMENT_S", 20.0)
+    steps: list[int] = []
+    runner.ask(register("count", counting(steps, Event()))(1))
+    wait_until(lambda: len(steps) > 60)  # by now it is known to take long
+    runner.retain([])
+    one = register("one", lambda index, at, args, progress: args.n)
+    runner.quiet.clear()
+    assert runner.gather([one(1), one(2)], 30.0) == {one(1): 1, one(2): 2}
+
+
 def test_what_stands_before_an_answer_that_a_key_comes_to_wait_for_goes_on(
     runner, register
 ) -> None:
