@@ -221,11 +221,13 @@ class SourcePane(BasePane[SourceState]):
             return Picture((before_first_op(len(self._index.ops)),))
         source: Source = answers.of(SOURCE.ask(frame.cursor))
         query = self._times_query(frame)
-        times: LineTimes | None = answers.known(query)
+        find = answers.known
+        if self._has_times_soon(answers):
+            find = answers.of
+        times: LineTimes | None = None
         waiting: Waiting | None = None
         try:
-            if times is None and self._has_times_soon(answers):
-                times = answers.of(query)
+            times = find(query)
         except Waiting as missing:
             waiting = missing
         took = _took_by_line(source, times)

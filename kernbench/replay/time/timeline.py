@@ -6,7 +6,7 @@ off curves of busy time (tracks.py), or off the summary of a window (window_summ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, pairwise
@@ -217,21 +217,25 @@ class TimelineIndex:
 
         What is much goes into files bit by bit, so that it may be all rows of a trace.
         """
-        new: list[RowKey] = []
-        for number, row in enumerate(rows):
-            share = stage(progress, number / len(rows), (number + 1) / len(rows))
-            new += [part for part in self._parts(row) if part not in self._tracks]
-            self._tracks_of(row, share)
-            bends = sum(self._tracks[part].bends for part in new)
+        parts = dict.fromkeys(part for row in rows for part in self._parts(row))
+        missing = [part for part in parts if part not in self._tracks]
+        new: dict[RowKey, Tracks] = {}
+        bends = 0
+        for number, part in enumerate(missing):
+            low = number / len(missing)
+            share = stage(progress, low, low + 1 / len(missing))
+            new[part] = self._tracks_of_part(part, share)
+            bends += new[part].bends
             if bends >= self._limits.filed_bends:
                 computed_beside(partial(self._file, new), share, 1.0)
                 self._bends -= bends
-                new = []
+                new = {}
+                bends = 0
         self._drop_light_rows(rows)
 
-    def _file(self, parts: Sequence[RowKey]) -> None:
+    def _file(self, new: Mapping[RowKey, Tracks]) -> None:
         """Put the tracks of some rows into files."""
-        tracks = [track for part in parts for track in self._tracks[part].tracks]
+        tracks = [track for found in new.values() for track in found.tracks]
         times = paged(np.concatenate([track.times for track in tracks]))
         busy = paged(np.concatenate([track.busy for track in tracks]))
         bounds = np.append(0, np.cumsum([len(track.times) for track in tracks]))
@@ -239,11 +243,10 @@ class TimelineIndex:
             track._replace(times=times[low:high], busy=busy[low:high])
             for track, (low, high) in zip(tracks, pairwise(bounds), strict=True)
         )
-        for part in parts:
-            found = self._tracks[part]
+        for part, found in new.items():
             mine = tuple(islice(filed, len(found.tracks)))
             self._tracks[part] = found._replace(tracks=mine)
-        self._filed.update(parts)
+        self._filed.update(new)
 
     def has_summary(self, t0: float, t1: float, columns: int) -> bool:
         """Whether all components are summed up over the cells of that window."""
@@ -459,5 +462,6 @@ class TimelineIndex:
             light = self._ops.count_of(row.components) <= self._limits.light
             if light and row not in kept and row not in self._filed:
                 self._tracks.pop(row, None)
-        in_memory = self._tracks.keys() - self._filed
-        self._bends = sum(self._tracks[row].bends for row in in_memory)
+        kept_now = self._tracks.copy().items()
+        in_memory = [tracks for row, tracks in kept_now if row not in self._filed]
+        self._bends = sum(tracks.bends for tracks in in_memory)
