@@ -78,7 +78,10 @@ LOAD_S = 300.0
 """How long a trace may take to open."""
 
 SETTLE_S = 5.0
-"""Without a byte: no job runs any more, unless the screen says so."""
+"""Without a byte: no job runs any more, unless the screen says so, or it computes."""
+
+IDLE_SHARE = 0.1
+"""Seconds of CPU a second of a program that waits for keys: its clocks tick."""
 
 WORKING = re.compile(rb"\d%(?:\x1b\[[0-9;]*m|\s)*Esc cancels")
 """What a pane says while a job runs for it, which is measured by itself."""
@@ -327,14 +330,19 @@ def settle(terminal: Terminal) -> None:
     """Wait until no job runs any more, for LOAD_S at most.
 
     Some go on for seconds at one per cent: an index of ten million ops takes twenty.
+    Others no pane tells of: what is computed while no key comes.
     """
     end = perf_counter() + LOAD_S
-    terminal.wait_quietly(SETTLE_S)
     while perf_counter() < end:
+        begin = perf_counter()
+        used_s = -_cpu_s(terminal.pid)
+        terminal.wait_quietly(SETTLE_S)
+        used_s += _cpu_s(terminal.pid)
+        if used_s > IDLE_SHARE * (perf_counter() - begin):
+            continue
         terminal.press(REDRAW)
         if WORKING.search(terminal.data) is None:
             return
-        terminal.wait_quietly(SETTLE_S)
 
 
 def beyond(
@@ -393,13 +401,27 @@ def budgets(
     ]
 
 
+def _cpu_s(pid: int) -> float:
+    """The seconds of CPU that a process and its children have used so far."""
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    # behind the name, which may have blanks: user and system time are fields 14 and 15
+    ticks = stat.rpartition(")")[2].split()[11:13]
+    own_s = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+    return own_s + sum(map(_cpu_s, _children(pid)))
+
+
 def _private_mib(pid: int) -> float:
     """The memory of a process and its children that is their own and written.
 
     Clean pages are the mapped file's: the system may drop them at any time.
     """
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
     kib = re.findall(r"^Private_Dirty: +(\d+) kB", rollup, re.MULTILINE)
     own_mib = sum(map(int, kib)) / 1024
-    return own_mib + sum(_private_mib(int(child)) for child in children.split())
+    return own_mib + sum(map(_private_mib, _children(pid)))
+
+
+def _children(pid: int) -> list[int]:
+    """The processes that the main thread of a process has started and not awaited."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+    return [int(child) for child in children.split()]

@@ -235,3 +235,26 @@ def test_the_command_exits_1_where_a_goal_is_not_met(monkeypatch):
     result = CliRunner().invoke(main, ["perf", "tui"])
     assert result.exit_code == 1
     assert "NOT MET" in result.output
+
+
+COMPUTING = """
+import sys, time, tty
+from pathlib import Path
+tty.setraw(0)
+print("raw", flush=True)
+while time.process_time() < 1.5:
+    pass
+Path(sys.argv[1]).touch()
+sys.stdin.read()
+"""
+
+
+@pytest.mark.slow
+def test_a_program_has_settled_when_it_computes_no_more(monkeypatch, tmp_path):
+    monkeypatch.setattr(tui, "SETTLE_S", 0.3)
+    done = tmp_path / "done"
+    command = ["-c", COMPUTING, str(done)]
+    with tui.Terminal(command, (80, 24), str(tmp_path)) as silent:
+        silent.read(30.0, 0.0, b"raw")
+        tui.settle(silent)
+        assert done.exists()
