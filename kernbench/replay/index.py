@@ -15,6 +15,7 @@ from kernbench.common.progress import (
     stage,
 )
 from kernbench.replay.data.blame import BlameIndex
+from kernbench.replay.data.copies import CopyIndex
 from kernbench.replay.data.departure import DepartureIndex
 from kernbench.replay.data.diff import DiffIndex
 from kernbench.replay.data.grids import GridIndex
@@ -56,9 +57,9 @@ class Index:
 
     Each part is written by one lane of questions alone, and a lane is one thread:
     ``timelines`` and ``slices`` by "timeline", ``tiles`` by "tiles", what is about
-    data (``history``, ``places``, ``touches``, ``memory``, ``diffs``, ``outputs``,
-    ``departures``, ``grids``, ``blame``, ``unread``, ``hazards``) and ``fitting`` by
-    "memory", ``activity`` by "traffic", the others by "columns".
+    data (``history``, ``places``, ``touches``, ``memory``, ``copies``, ``diffs``,
+    ``outputs``, ``departures``, ``grids``, ``blame``, ``unread``, ``hazards``) and
+    ``fitting`` by "memory", ``activity`` by "traffic", the others by "columns".
     ``maps`` and ``texts`` may be filled by any. What instant questions and moves read
     of them is made by ``prepare``, before the first is asked.
 
@@ -80,6 +81,7 @@ class Index:
         self.places = PlaceIndex(trace, self.history)
         self.touches = TouchIndex(self.history, self.ops.rows_of)
         self.memory = MemoryIndex(trace, self.op_index, self.history, self.places)
+        self.copies = CopyIndex(self.history, self.places)
         self.diffs = DiffIndex(trace, self.op_index, self.history)
         self.outputs = OutputIndex(trace, self.history)
         self.departures = DepartureIndex(trace, self.history, self.outputs, self.diffs)

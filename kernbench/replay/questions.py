@@ -353,7 +353,7 @@ def _noted(index: Index, op: int, place: str, note: str, progress: Progress) -> 
     Nothing of these if the ops cannot be executed.
     """
     try:
-        on_copies = index.memory.on_copies(op, place, progress)
+        on_copies = index.copies.told(op, place, progress)
     except Cancelled:
         raise
     except KernbenchError:
@@ -485,7 +485,7 @@ def memory(
         return index.memory.at(op_of(at))
     op = op_of(at)
     view = index.memory.tensor(op, args.name, stage(progress, 0.0, 0.5))
-    note = index.memory.on_copies(op, args.name, stage(progress, 0.5, 1.0))
+    note = index.copies.told(op, args.name, stage(progress, 0.5, 1.0))
     return replace(view, note=note)
 
 

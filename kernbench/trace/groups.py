@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import numpy as np
 
 from kernbench.common.arrays import Array, Ints
@@ -30,11 +32,16 @@ class Groups:
         if rows is not None:
             self.order = rows[order]
 
-    def page(self) -> None:
-        """Put large tables into files, see ``paged``: for those that are kept."""
-        self._keys = paged(self._keys)
-        self._begins = paged(self._begins)
-        self.order = paged(self.order)
+    @classmethod
+    def kept(cls, keys: Column, rows: Array | None = None) -> Self:
+        """Groups that are kept for as long as a trace is open: large tables of them lie
+        in files, see ``paged``.
+        """
+        groups = cls(keys, rows)
+        groups._keys = paged(groups._keys)
+        groups._begins = paged(groups._begins)
+        groups.order = paged(groups.order)
+        return groups
 
     def of(self, value: int) -> Array:
         """The rows that hold ``value``."""

@@ -20,6 +20,11 @@ from tui.draw import Glyphs, Line
 
 S = TypeVar("S")
 
+QUICK_OPS = 2_000_000
+"""In a trace of at most so many ops the times of a PE's lines, and rows of traffic, are
+there while keys come. In a longer one they may take longer than a key may, and hold up
+the next: panes ask for them at rest.
+"""
 _SHORTEST_LINE = 20
 """Columns in which the text of an error is wrapped, however narrow a pane is."""
 

@@ -24,6 +24,7 @@ from kernbench.replay.time.stalls import LineTime, LineTimes
 from kernbench.replay.views.ops import InService
 from tui.draw import Glyphs, Line, clip
 from tui.panes.base import (
+    QUICK_OPS,
     Answers,
     BasePane,
     Change,
@@ -53,10 +54,6 @@ _TIMES_COLUMNS = 18
 _BESIDE_CODE = 25
 """Columns in front of the text, but those of the stalls."""
 _SHORTEST_CODE = 8
-LONG_OPS = 2_000_000
-"""A trace of more ops than this is long: the times of the lines of one PE may take
-longer than a key may. They are computed where the cursor rests.
-"""
 _LINE_BITS = (1 << 32) - 1
 """Of a kernel line as ``OpIndex.sites`` numbers it; the bits above are of its file."""
 
@@ -91,7 +88,7 @@ class SourcePane(BasePane[SourceState]):
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._is_long = len(index.ops) > LONG_OPS
+        self._has_quick_times = len(index.ops) <= QUICK_OPS
 
     def start(self) -> SourceState:
         """The text from its left edge on."""
@@ -198,7 +195,7 @@ class SourcePane(BasePane[SourceState]):
         """Whether the times of the lines of any PE take a moment only: those of all
         have been found, or there is little to add up.
         """
-        return not self._is_long or answers.known(LINES.ask()) is not None
+        return self._has_quick_times or answers.known(LINES.ask()) is not None
 
     def _focus(self, frame: Frame) -> str | None:
         """The name of the focus, which is where the line ran; None for the whole

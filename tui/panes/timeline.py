@@ -46,6 +46,7 @@ from tui.draw import Glyphs, Line, Run, clip
 from tui.newest import Newest
 from tui.panes.axis import Axis, minimap, ruler
 from tui.panes.base import (
+    QUICK_OPS,
     Answers,
     BasePane,
     Change,
@@ -86,11 +87,6 @@ LIGHT_OPS = 500_000
 LONG_OPS = 50_000
 """A trace of more ops than this is long. Its window is summarised while no key comes,
 since indexing row after row would take seconds.
-"""
-QUICK_OPS = 2_000_000
-"""Rows of traffic are asked for at once, and those out of view at rest, in a trace of
-at most so many ops. In a longer one they would be computed on and on between keys, and
-hold these up: those in view are asked for at rest.
 """
 INDEXED_OPS = 20_000_000
 """Of a long trace of at most so many ops all components are indexed at rest: that takes

@@ -7,7 +7,7 @@ together. Where bytes lie is known to ``places``, what they hold to ``history``.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import NamedTuple, TypeAlias
@@ -26,7 +26,7 @@ from kernbench.common.room import make_room
 from kernbench.common.rows import Rows
 from kernbench.replay.data.arrays import read_only
 from kernbench.replay.data.history import History, bytes_within
-from kernbench.replay.data.places import MOST_ADDRESSES, PlaceIndex, Range
+from kernbench.replay.data.places import MOST_ADDRESSES, PlaceIndex
 from kernbench.replay.data.write_counts import WriteCounts
 from kernbench.replay.text import grid_text, number_text, table, wrapped
 from kernbench.replay.time.op_index import OpIndex
@@ -41,9 +41,6 @@ ENTRIES = 200
 
 _BLOCK = 4096
 """Writes whose youngest successor is known without looking at each of them."""
-
-_NAMED = 4
-"""Owners of copies that are named."""
 
 _EVERY = 8
 """Short turns of a loop between two calls of progress."""
@@ -167,10 +164,6 @@ class _Figures(NamedTuple):
 _NO_FIGURES = len(_Figures._fields)
 _FigureKey: TypeAlias = tuple[str, str, int, int, int]
 """dtype, space, address, bytes, and how many writes into them had been made."""
-
-
-_CopiesKey: TypeAlias = tuple[Range, int, Range, int]
-"""Two copies of a shard, each with how many writes into it had been made."""
 
 
 class _Counted(NamedTuple):
@@ -332,7 +325,6 @@ class MemoryIndex:
         self._tensors: tuple[_KeptTensor, ...] = ()
         self._counted: tuple[_Counted, ...] = ()
         self._figures: dict[_FigureKey, _Figures] = {}
-        self._differences: dict[_CopiesKey, int] = {}
 
     def index(self, progress: Progress = no_progress) -> bool:
         """Make what the answers look up; those that execute nothing take ms then.
@@ -573,61 +565,6 @@ class MemoryIndex:
                 changed[_box(shard)] |= ~_whole_elements(~flat, shard)
         return changed
 
-    # -- copies --
-
-    def on_copies(self, op: int, place: str, progress: Progress = no_progress) -> str:
-        """What to say of the copies of the tensor that a place is of, at op ``op``.
-
-        Which copy the name stands for, and whose differ from that. Empty where there is
-        one only, or the place says which. Executes the ops that lead there.
-        """
-        name = place.partition("[")[0].strip()
-        owners: dict[str, None] = {}
-        differing: dict[str, int] = {}
-        steps = self._history.executed(op)
-        shards = self._places.copies(name)
-        for number, (first, *others) in enumerate(shards):
-            progress(number / len(shards))
-            if not others:
-                continue
-            owners[first.owner] = None
-            for other in others:
-                apart = self._apart(steps, first, other, progress)
-                if apart:
-                    differing[other.owner] = differing.get(other.owner, 0) + apart
-        if not owners:
-            return ""
-        text = f"{name} is the copy of {_some(owners)}"
-        if not differing:
-            return f"{text}; its other copies hold the same"
-        told = [f"{name}@{owner} in {count:,}" for owner, count in differing.items()]
-        return f"{text}; it differs from {_some(told)} elements"
-
-    def _apart(self, steps: int, first: Shard, other: Shard, progress: Progress) -> int:
-        """In how many elements two copies of a shard differ after so many steps.
-
-        It is kept by where they are and how often they had been written.
-        """
-        a = (first.space, first.addr, first.nbytes)
-        b = (other.space, other.addr, other.nbytes)
-        writes = self._history.writes_before
-        key = (a, writes(steps, *a), b, writes(steps, *b))
-        found = self._differences.get(key)
-        if found is None:
-            wanted = self._read(steps, first, progress)
-            apart = wanted != self._read(steps, other, progress)
-            by_element = apart.reshape(-1, itemsize(first.dtype)).any(axis=1)
-            found = int(by_element.sum())
-            if len(self._differences) > _FIGURES_KEPT:
-                self._differences = {}
-            self._differences[key] = found
-        return found
-
-    def _read(self, steps: int, shard: Shard, progress: Progress) -> Array:
-        """The bytes of a shard after so many steps."""
-        place = (shard.space, shard.addr, shard.nbytes)
-        return self._history.read(steps, *place, progress).values
-
     # -- what an op is about --
 
     def shown(self, op: int) -> str | None:
@@ -677,15 +614,6 @@ class MemoryIndex:
             if write is not None:
                 found.append(_Touched("w", write.space, write.where))
         return [touched for touched in found if touched.rows.nbytes]
-
-
-def _some(names: Iterable[str]) -> str:
-    """The first few of some names, and how many there are besides."""
-    every = list(names)
-    text = ", ".join(every[:_NAMED])
-    if len(every) > _NAMED:
-        text += f" and {len(every) - _NAMED:,} more"
-    return text
 
 
 def _writes_first(touched: Sequence[_Touched]) -> list[_Touched]:

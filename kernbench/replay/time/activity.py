@@ -526,7 +526,8 @@ class ActivityIndex:
             )
             stops = computed_beside(lambda: stops_of(trace), progress, 0.1)
             transactions = transactions_of(trace, stage(progress, 0.2, 0.5))
-            waits = computed_beside(partial(_waits_by_node, trace), progress, 0.5)
+            of_waits = partial(Groups.kept, trace.waits.node)
+            waits = computed_beside(of_waits, progress, 0.5)
             calls = computed_beside(lambda: kernel_calls(trace).by_pe, progress, 0.7)
             ends = computed_beside(lambda: ends_of_calls(trace, calls), progress, 0.8)
             all_rows = slice(None)
@@ -610,13 +611,6 @@ class ActivityIndex:
         found += np.bincount(trace.op_columns.component[rows.ops], minlength=count)
         found += np.bincount(trace.commands.pe[rows.calls], minlength=count)
         return found
-
-
-def _waits_by_node(trace: Trace) -> Groups:
-    """The rows of ``Trace.waits`` by node, in files as far as they are many."""
-    waits = Groups(trace.waits.node)
-    waits.page()
-    return waits
 
 
 def _curves(components: Ints, nodes: int, spans: Sequence[Spans]) -> _Curves:

@@ -29,9 +29,7 @@ def kernel_calls(trace: Trace) -> KernelCalls:
     calls = np.flatnonzero(log.launch >= 0).astype(np.uint32)
     calls = calls[np.argsort(log.t_issue[calls], kind="stable")]
     pes = log.pe[calls]
-    by_pe = Groups(pes, calls)
-    by_pe.page()
-    return KernelCalls(by_pe, np.unique(pes).tolist())
+    return KernelCalls(Groups.kept(pes, calls), np.unique(pes).tolist())
 
 
 def ends_of_calls(trace: Trace, by_pe: Groups) -> Floats:

@@ -210,8 +210,7 @@ def transactions_of(trace: Trace, progress: Progress) -> Transactions:
     def grouped() -> Transactions:
         """Them by their paths, in files as far as they are many."""
         log = trace.transfers
-        by_path = Groups(log.path)
-        by_path.page()
+        by_path = Groups.kept(log.path)
         in_files = BurstBytes(*map(paged, sizes))
         return Transactions(by_path, paged(log.start_ptr[:]), in_files)
 

@@ -50,7 +50,6 @@ from kernbench.replay.time.spans import covered, window
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
 from kernbench.trace.hops import has_text, kernel_lines
-from kernbench.trace.mapped import Column
 from kernbench.trace.spec_values import issue_ns, spec_number
 
 _LAST_CALLS = 2
@@ -471,8 +470,8 @@ class StallIndex:
         ops = self._trace.op_columns.cmd
         waits = self._trace.waits.cmd
         return _ByCmd(
-            (yield from beside(lambda: _kept(ops), 0.0)),
-            (yield from beside(lambda: _kept(waits), 0.5)),
+            (yield from beside(lambda: Groups.kept(ops), 0.0)),
+            (yield from beside(lambda: Groups.kept(waits), 0.5)),
         )
 
     def _count_calls(self) -> int:
@@ -491,13 +490,6 @@ def _line_sums(pieces: Pieces, sites: _Lines) -> _LineSums:
     calls = np.bincount(seen, minlength=count)
     lines = np.flatnonzero(time.any(axis=1) | (calls > 0))
     return _LineSums(lines, time[lines], calls[lines])
-
-
-def _kept(column: Column) -> Groups:
-    """The rows of a column by value, to be kept for as long as the trace is open."""
-    groups = Groups(column)
-    groups.page()
-    return groups
 
 
 def _by_reason(waited: Floats) -> dict[str, float]:

@@ -110,3 +110,51 @@ def test_a_copy_that_nobody_wrote_is_said_to_be_unwritten(tmp_path):
         assert text.startswith(f"{SPOILT} is wrong: ")
         assert "0 elements" not in text
         assert text.endswith("; of its 2 copies 1 are right")
+
+
+TAKING_TURNS = """
+from kernbench.benches import bench
+from kernbench.runtime_api import DPPolicy
+
+def kernel(x_ptr, tl):
+    pid = tl.program_id(0)
+    for turn in range(4):
+        x = tl.load(x_ptr, (8,), "f32")
+        for _ in range(pid):
+            x = x * 1.0
+        tl.store(x_ptr + 4 * turn, tl.slice(x, (turn,), (1,)) * float(pid % 3))
+
+@bench(name="turns", description="each PE writes its copy of x, each in its time")
+def run(torch):
+    data = torch.rng.standard_normal(8).astype("f4")
+    everywhere = DPPolicy(cube="replicate", pe="replicate", num_cubes=1, num_pes=4)
+    x = torch.tensor(data, dp=everywhere, name="x")
+    torch.launch("turns", kernel, x)
+"""
+
+
+def test_the_copies_are_compared_as_they_are_at_any_op(tmp_path):
+    (tmp_path / "turns.py").write_text(TAKING_TURNS)
+    run_bench(str(tmp_path / "turns.py"), trace=tmp_path / "t")
+    trace = Trace.open(tmp_path / "t")
+    session = ReplaySession(trace)
+    owners = [f"sip0.cube0.pe{pe}.pe_cpu" for pe in range(4)]
+    ops = range(7, len(session))  # the host has written all copies before
+    there_and_back = [*ops, *reversed(ops), *ops[::5], *ops[::-7]]
+    seen = set()
+    for op in there_and_back:
+        session.goto(op)
+        copies = [session.run_line(f"memory x@{owner}") for owner in owners]
+        first, *others = [copy.values.view("u4") for copy in copies]
+        counts = [int((first != other).sum()) for other in others]
+        told = ", ".join(
+            f"x@{owner} in {count}"
+            for owner, count in zip(owners[1:], counts, strict=True)
+            if count
+        )
+        text = f"x is the copy of {owners[0]}; "
+        text += f"it differs from {told} elements" if told else ""
+        text += "" if told else "its other copies hold the same"
+        assert session.run_line("memory x").note == text
+        seen.add(told)
+    assert len(seen) > 8

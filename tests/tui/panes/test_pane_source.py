@@ -181,7 +181,7 @@ def test_while_the_times_are_computed_the_text_is_there() -> None:
 
 def test_of_a_long_trace_the_times_are_computed_at_rest(monkeypatch) -> None:
     """Those of one PE would keep every step waiting that leads to another."""
-    monkeypatch.setattr("tui.panes.source.LONG_OPS", 1)
+    monkeypatch.setattr("tui.panes.source.QUICK_OPS", 1)
     bench = source_pane()
     asked = bench.answers.asked
     assert LINES.name not in {query.command for query in asked}
@@ -193,7 +193,7 @@ def test_of_a_long_trace_the_times_are_computed_at_rest(monkeypatch) -> None:
 
 
 def test_once_all_times_are_known_those_of_a_pe_are_there_soon(monkeypatch) -> None:
-    monkeypatch.setattr("tui.panes.source.LONG_OPS", 1)
+    monkeypatch.setattr("tui.panes.source.QUICK_OPS", 1)
     bench = source_pane()
     bench.answers.of(LINES.ask())
     bench.refocus(PE)
