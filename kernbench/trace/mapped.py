@@ -120,13 +120,22 @@ class MappedColumn(NDArrayOperatorsMixin, Generic[Scalar]):
 
     def _one(self, at: int | np.integer[Any]) -> Any:
         """The value of a row; IndexError if it is not there."""
-        row = range(len(self))[at]
-        part = bisect_right(self.firsts, row) - 1
-        stored = self._parts[part][row - self.firsts[part]]
-        value = self._stored_as.type(stored)
+        part, place = self._place_of(int(at))
+        value = self._stored_as.type(self._parts[part][place])
         if self._translate is None:
             return value
         return self._translate(value[None])[0]
+
+    def _place_of(self, row: int) -> tuple[int, int]:
+        """The part that a row lies in, and where there; IndexError if it is not
+        there.
+        """
+        length = len(self)
+        if not -length <= row < length:
+            raise IndexError(f"row {row} of {length}")
+        row %= length
+        part = bisect_right(self.firsts, row) - 1
+        return part, row - self.firsts[part]
 
     def _run(self, rows: slice) -> Array:
         """Rows that follow each other, as they are stored."""
@@ -144,6 +153,10 @@ class MappedColumn(NDArrayOperatorsMixin, Generic[Scalar]):
         """Some rows, as they are stored; IndexError if one of them is not there."""
         if not rows.size:
             return np.empty(rows.shape, self._stored_as)
+        if rows.size == 1:  # as most often, and then a fifth of the time
+            number, place = self._place_of(int(rows.item()))
+            one = self._parts[number][place : place + 1]
+            return np.asarray(one.astype(self._stored_as).reshape(rows.shape))
         length = len(self)
         low = int(rows.min())
         high = int(rows.max())

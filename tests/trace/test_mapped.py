@@ -85,6 +85,17 @@ def test_a_few_of_many_rows_are_those_of_the_array(lengths, codes, shares):
         assert found.dtype == whole.dtype
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_a_single_row_is_as_in_the_whole_column(shape):
+    column, whole = mapped([("u1", [1, 2], 3), ("u4", [70_000, 4, 5], 1)])
+    for row in range(-len(whole), len(whole)):
+        rows = np.full(shape, row)
+        found = column[rows]
+        np.testing.assert_array_equal(found, whole[rows])
+        assert found.dtype == whole.dtype
+        assert np.shape(found) == shape
+
+
 @pytest.mark.parametrize("at", [3, -4, np.array([0, 3]), np.array([-4]), np.int64(3)])
 def test_a_row_that_is_not_there_is_an_index_error(at):
     column, _ = mapped([("u1", [1, 2], 3), ("u4", [3], 1)])
