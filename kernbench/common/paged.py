@@ -14,7 +14,7 @@ import numpy as np
 
 from kernbench.common.arrays import Array
 
-LARGE = 8 << 20
+LARGE = 4 << 20
 """Bytes from which on an array is worth a file."""
 
 

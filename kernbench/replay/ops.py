@@ -217,7 +217,7 @@ class OpFacts:
 
     @cached_property
     def _by_cmd(self) -> Groups:
-        return Groups(self._trace.commands.cmd)
+        return Groups.kept(self._trace.commands.cmd)
 
     def calls(self, ops: Ints) -> Ints:
         """The row of ``trace.commands`` that caused each op; -1 where it was not
@@ -239,7 +239,7 @@ class OpFacts:
 
     @cached_property
     def _callers(self) -> Groups:
-        return Groups(self._trace.callers.cmd)
+        return Groups.kept(self._trace.callers.cmd)
 
     def callers(self, ops: Ints) -> Ints:
         """Where the function was called that issued each op, as ``sites``; -1 of a

@@ -16,6 +16,7 @@ import numpy as np
 
 from kernbench.common.arrays import Array, Bools, Floats, Ints, as_f64
 from kernbench.common.dtypes import itemsize, np_dtype
+from kernbench.common.paged import paged
 from kernbench.common.progress import (
     Progress,
     beside_if_many,
@@ -698,7 +699,7 @@ def _by_address(touched: AccessColumns) -> _ByAddress:
 def _linked_writes(trace: Trace, ops: Ints, allocs: Ints, losses: Ints) -> _AllocWrites:
     """Writes, each with the number of the next one into its allocation."""
     count = len(ops)
-    by_alloc = Groups(allocs)
+    by_alloc = Groups.kept(allocs)
     following = np.full(count, count, ops.dtype)
     in_turn = by_alloc.order
     has_next = np.flatnonzero(np.diff(allocs[in_turn]) == 0)
@@ -709,7 +710,15 @@ def _linked_writes(trace: Trace, ops: Ints, allocs: Ints, losses: Ints) -> _Allo
     blocks = np.arange(0, count, _BLOCK)
     latest = np.maximum.reduceat(following, blocks) if count else blocks
     held = _held(trace, ops, allocs, losses)
-    return _AllocWrites(ops, allocs, following, latest, by_alloc, losses, held)
+    return _AllocWrites(
+        paged(ops),
+        paged(allocs),
+        paged(following),
+        latest,
+        by_alloc,
+        paged(losses),
+        held,
+    )
 
 
 def _held(
@@ -742,4 +751,4 @@ def _held(
 def _filling(ops: Ints, nbytes: Ints) -> _Filling:
     """Ops in their order, with the bytes up to each."""
     order = np.argsort(ops, kind="stable")
-    return _Filling(ops[order], np.cumsum(nbytes[order]))
+    return _Filling(paged(ops[order]), paged(np.cumsum(nbytes[order])))

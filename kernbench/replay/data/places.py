@@ -594,7 +594,7 @@ def _names(trace: Trace) -> _Names:
     is_first = np.zeros(len(order), np.bool_)
     is_first[order[is_other]] = True
     name_of_row = by_first_use[which.reshape(-1)].astype(np.uint32)
-    return _Names(numbers, Groups(name_of_row), is_first)
+    return _Names(numbers, Groups.kept(name_of_row), is_first)
 
 
 # -- indices --
