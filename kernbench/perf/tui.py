@@ -381,9 +381,9 @@ def budgets(
     terminal: Terminal, screen: Screen, at: str, step_bytes: Sequence[int]
 ) -> list[PerfRow]:
     """Private memory, and the bytes that are written, of which steps are given."""
+    settle(terminal)  # a job of the last keys would write that it is done
     terminal.press(REDRAW)
     redraw = len(terminal.data)
-    terminal.wait_quietly(IDLE_S)  # until no job of the last keys runs
     terminal.data = b""
     terminal.wait_quietly(IDLE_S)
     unasked = len(terminal.data)
