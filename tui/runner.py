@@ -235,7 +235,7 @@ class Runner:
             ]
             waiting = [query for query in new if self._is_free_for(query, found)]
             left_alone = [q for q in new if self._lane_of(q).was_left]
-            glimpse = monotonic() + MOMENT_S
+            moment_over = monotonic() + MOMENT_S
             while waiting or left_alone:
                 for query in [q for q in left_alone if self._is_free_for(q, found)]:
                     left_alone.remove(query)
@@ -247,7 +247,7 @@ class Runner:
                 left = deadline - monotonic()
                 waiting = [q for q in waiting if not self._is_late(q, left)]
                 if not waiting:
-                    left = min(left, glimpse - monotonic())
+                    left = min(left, moment_over - monotonic())
                 if left <= 0 or not (waiting or left_alone):
                     break
                 self._lower(waiting or left_alone)

@@ -335,9 +335,9 @@ def settle(terminal: Terminal) -> None:
     end = perf_counter() + LOAD_S
     while perf_counter() < end:
         begin = perf_counter()
-        used_s = -_cpu_s(terminal.pid)
+        before_s = _cpu_s(terminal.pid)
         terminal.wait_quietly(SETTLE_S)
-        used_s += _cpu_s(terminal.pid)
+        used_s = _cpu_s(terminal.pid) - before_s
         if used_s > IDLE_SHARE * (perf_counter() - begin):
             continue
         terminal.press(REDRAW)

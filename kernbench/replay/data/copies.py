@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from kernbench.common.arrays import Array, Ints
+from kernbench.common.arrays import Array
 from kernbench.common.dtypes import itemsize
 from kernbench.common.progress import Progress, no_progress, stage
 from kernbench.replay.data.history import History
@@ -39,16 +39,12 @@ _PairState: TypeAlias = tuple[int, int, int]
 class _Copied:
     """The copies of a tensor, each beside the first one of its shard.
 
-    ``text`` was last told of them, when ``writes`` into each had been made: they hold
-    what they held then until there are more, or less. ``apart`` has in how many
-    elements pairs differ.
+    ``apart`` has in how many elements pairs differ.
     """
 
     pairs: list[_Pair]
     counts: WriteCounts
     apart: dict[_PairState, int] = field(default_factory=dict)
-    writes: Ints | None = None
-    text: str = ""
 
 
 class CopyIndex:
@@ -71,13 +67,14 @@ class CopyIndex:
         copied = self._copied_of(name, stage(progress, 0.0, 0.5))
         if not copied.pairs:
             return ""
+        owners = dict.fromkeys(pair.first.owner for pair in copied.pairs)
+        text = f"{name} is the copy of {_some(owners)}"
         steps = self._history.executed(op)
-        writes = copied.counts.after(steps)
-        if copied.writes is None or (writes != copied.writes).any():
-            text = self._text(name, copied, steps, writes, stage(progress, 0.5, 1.0))
-            copied.text = text
-            copied.writes = writes
-        return copied.text
+        differing = self._differing(copied, steps, stage(progress, 0.5, 1.0))
+        if not differing:
+            return f"{text}; its other copies hold the same"
+        told = [f"{name}@{owner} in {count:,}" for owner, count in differing.items()]
+        return f"{text}; it differs from {_some(told)} elements"
 
     def _copied_of(self, name: str, progress: Progress) -> _Copied:
         """The copies of a tensor; those of the last few are kept."""
@@ -98,15 +95,17 @@ class CopyIndex:
             self._copied = dict(newest) | {name: found}
         return found
 
-    def _text(
-        self, name: str, copied: _Copied, steps: int, writes: Ints, progress: Progress
-    ) -> str:
-        """What to say of copies after so many steps, and ``writes`` into each."""
+    def _differing(
+        self, copied: _Copied, steps: int, progress: Progress
+    ) -> dict[str, int]:
+        """Whose copies differ from the first after so many steps, in how many
+        elements.
+        """
+        writes = copied.counts.after(steps).tolist()
         differing: dict[str, int] = {}
         for number, pair in enumerate(copied.pairs):
             progress(number / len(copied.pairs))
-            of_first = int(writes[pair.first_number])
-            state = (number, of_first, int(writes[pair.other_number]))
+            state = (number, writes[pair.first_number], writes[pair.other_number])
             apart = copied.apart.get(state)
             if apart is None:
                 apart = self._apart(pair, steps, progress)
@@ -116,12 +115,7 @@ class CopyIndex:
             if apart:
                 owner = pair.other.owner
                 differing[owner] = differing.get(owner, 0) + apart
-        owners = dict.fromkeys(pair.first.owner for pair in copied.pairs)
-        text = f"{name} is the copy of {_some(owners)}"
-        if not differing:
-            return f"{text}; its other copies hold the same"
-        told = [f"{name}@{owner} in {count:,}" for owner, count in differing.items()]
-        return f"{text}; it differs from {_some(told)} elements"
+        return differing
 
     def _apart(self, pair: _Pair, steps: int, progress: Progress) -> int:
         """In how many elements two copies of a shard differ after so many steps."""

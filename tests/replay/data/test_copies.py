@@ -136,8 +136,7 @@ def run(torch):
 def test_the_copies_are_compared_as_they_are_at_any_op(tmp_path):
     (tmp_path / "turns.py").write_text(TAKING_TURNS)
     run_bench(str(tmp_path / "turns.py"), trace=tmp_path / "t")
-    trace = Trace.open(tmp_path / "t")
-    session = ReplaySession(trace)
+    session = ReplaySession(Trace.open(tmp_path / "t"))
     owners = [f"sip0.cube0.pe{pe}.pe_cpu" for pe in range(4)]
     ops = range(7, len(session))  # the host has written all copies before
     there_and_back = [*ops, *reversed(ops), *ops[::5], *ops[::-7]]
@@ -152,9 +151,9 @@ def test_the_copies_are_compared_as_they_are_at_any_op(tmp_path):
             for owner, count in zip(owners[1:], counts, strict=True)
             if count
         )
-        text = f"x is the copy of {owners[0]}; "
-        text += f"it differs from {told} elements" if told else ""
-        text += "" if told else "its other copies hold the same"
-        assert session.run_line("memory x").note == text
+        differs = f"it differs from {told} elements"
+        same = "its other copies hold the same"
+        note = session.run_line("memory x").note
+        assert note == f"x is the copy of {owners[0]}; {differs if told else same}"
         seen.add(told)
     assert len(seen) > 8
