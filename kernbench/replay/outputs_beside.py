@@ -204,9 +204,7 @@ def _assembled(side: Index, shards: Sequence[Shard], progress: Progress) -> _Cop
     written = np.zeros(shape, np.bool_)
     for count, shard in enumerate(shards):
         progress(count / len(shards))
-        contents = side.history.read(
-            side.history.steps, shard.space, shard.addr, shard.nbytes, progress
-        )
+        contents = side.history.read(side.history.steps, *shard.place, progress)
         box = tuple(
             slice(origin, origin + extent)
             for origin, extent in zip(shard.origin, shard.shape, strict=True)

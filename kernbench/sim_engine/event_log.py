@@ -50,6 +50,11 @@ class Shard:
     cmd: int
     index: int = 0
 
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """Where its bytes are: space, address and how many."""
+        return self.space, self.addr, self.nbytes
+
 
 def in_three_axes(extents: tuple[int, ...]) -> tuple[int, ...]:
     """The shape or the origin of a box with its axes between first and last as one.

@@ -89,7 +89,7 @@ class CopyIndex:
                 shards += (first, *others)
                 for at, other in enumerate(others, number + 1):
                     pairs.append(_Pair(first, other, number, at))
-            ranges = [(shard.space, shard.addr, shard.nbytes) for shard in shards]
+            ranges = [shard.place for shard in shards]
             found = _Copied(pairs, WriteCounts(self._history, ranges, progress))
             newest = [*self._copied.items()][1 - _TENSORS_KEPT :]
             self._copied = dict(newest) | {name: found}
@@ -126,8 +126,7 @@ class CopyIndex:
 
     def _read(self, steps: int, shard: Shard, progress: Progress) -> Array:
         """The bytes of a shard after so many steps."""
-        place = (shard.space, shard.addr, shard.nbytes)
-        return self._history.read(steps, *place, progress).values
+        return self._history.read(steps, *shard.place, progress).values
 
 
 def _some(names: Iterable[str]) -> str:

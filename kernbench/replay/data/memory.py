@@ -424,7 +424,7 @@ class MemoryIndex:
         for known in self._counted:
             if known.firsts == firsts:
                 return known.counts
-        places = [(shard.space, shard.addr, shard.nbytes) for shard in firsts]
+        places = [shard.place for shard in firsts]
         counts = WriteCounts(self._history, places, progress)
         newest = self._counted[1 - _TENSORS_KEPT :]
         self._counted = (*newest, _Counted(firsts, counts))
@@ -476,14 +476,13 @@ class MemoryIndex:
         for number, i in enumerate(stale):
             progress(number / len(stale))
             shard = firsts[i]
-            place = (shard.space, shard.addr, shard.nbytes)
-            contents = self._history.read(steps, *place, progress)
+            contents = self._history.read(steps, *shard.place, progress)
             known = _whole_elements(contents.written, shard)
             part = contents.values.view(values.dtype).reshape(shard.shape)
             box = _box(shard)
             written[box] = known
             values[box] = part
-            key = (first.dtype, *place, int(near.writes[i]))
+            key = (first.dtype, *shard.place, int(near.writes[i]))
             figures[i, :] = self._figures_of(key, part, known, progress)
         total, finite, nans = figures[:, 2:].sum(axis=0).tolist()
         least = largest = mean = np.nan

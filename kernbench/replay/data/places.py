@@ -254,8 +254,7 @@ class PlaceIndex:
         log = self._trace.alloc_columns
         end: int = np.iinfo(np.int64).max
         for shard in self.shards(rows.tolist()):
-            place = (shard.space, shard.addr, shard.nbytes)
-            others = self._alloc_index().overlapping(*place)
+            others = self._alloc_index().overlapping(*shard.place)
             later = log.cmd[others][log.cmd[others] > shard.cmd]
             end = min([end, *later.tolist()])
         return end
