@@ -6,8 +6,9 @@ gives the terminal back as it was found, says in a line what happened, and exits
 128 plus the number of the signal.
 
 Both are in one process group, so a shell and the terminal treat them as one job. What
-the parent alone is sent it passes on. It stops when the child has stopped, and
-continues it. The child learns from LIFELINE that the parent is gone, and ends.
+the parent alone is sent it passes on. It stops when the child has stopped, unless they were
+told to end, and continues the child when it is continued. The child learns from
+LIFELINE that the parent is gone, and ends.
 
 Without a terminal, or where only text is asked for, there is one process. So it is
 where TEXTUAL_DRIVER names who draws: then the terminal, if any, is not this program's.
@@ -91,15 +92,24 @@ def _wait(child: int, heard: set[signal.Signals], found: list[Any]) -> NoReturn:
     """
     # Whoever is in the background may change the terminal only without this signal.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
+    endings = heard - {signal.SIGCHLD, signal.SIGTSTP}
+    ending = False
     while True:
         number = signal.sigwait(heard)
         if number != signal.SIGCHLD:
+            ending = ending or number in endings
             os.kill(child, number)
             if number != signal.SIGTSTP:  # to end, it must not be stopped
                 os.kill(child, signal.SIGCONT)
             continue
         changed, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
         while changed and os.WIFSTOPPED(status):
+            if ending or signal.sigpending() & endings:
+                # The child stopped on its way to the end, as it does where it is
+                # continued in the background. Nobody would continue them both.
+                os.kill(child, signal.SIGCONT)
+                changed, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
+                continue
             _give_back(found)
             changed, status = _stop_with(child)
             with suppress(termios.error):

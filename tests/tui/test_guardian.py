@@ -47,6 +47,15 @@ def gone(pid: int) -> bool:
     return state.split()[0] == "Z"
 
 
+def stops(pid: int) -> int:
+    """How often a stopped process has given a processor away; 0 while it runs."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    facts = dict(line.split(":\t", 1) for line in status.splitlines())
+    if not facts["State"].startswith("T"):
+        return 0
+    return int(facts["voluntary_ctxt_switches"])
+
+
 def as_found(terminal: Terminal) -> bool:
     """Whether the terminal is as it was found; so it is if it was never taken."""
     return b"\x1b[?1049h" not in terminal.raw or terminal.restored()
@@ -345,6 +354,33 @@ def test_a_shell_can_begin_it_in_the_background_and_end_it_while_it_is_stopped(
         run(terminal, "fg", "op 1/")
         end_with(terminal, "\x1a")
         run(terminal, "kill %1; kill -CONT %1; echo kil''led", "killed")
+        until_job(terminal, "143")
+        assert modes(terminal, tmp_path, "ended") == found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHELLS)
+def test_what_was_told_to_end_does_not_stop_again(
+    name: str, trace_path: Path, tmp_path: Path
+) -> None:
+    """In the background the child stops again, once it has run for a moment.
+
+    If it does so before the parent has read the signal that ends both, the parent must
+    not stop with it: nobody would continue them.
+    """
+    program = shlex.join([*PROGRAM, str(trace_path), "--op", "0"])
+    with shell_of(name, tmp_path) as terminal:
+        found = modes(terminal, tmp_path, "found")
+        run(terminal, program, READY)
+        waits = drawing(terminal.pid)
+        draws = drawing(waits)
+        end_with(terminal, "\x1a")
+        until(lambda: stops(draws) > 0)
+        before = stops(draws)
+        os.kill(waits, signal.SIGTERM)
+        os.kill(draws, signal.SIGCONT)
+        until(lambda: stops(draws) > before)
+        os.kill(waits, signal.SIGCONT)
         until_job(terminal, "143")
         assert modes(terminal, tmp_path, "ended") == found
 
