@@ -6,9 +6,9 @@ gives the terminal back as it was found, says in a line what happened, and exits
 128 plus the number of the signal.
 
 Both are in one process group, so a shell and the terminal treat them as one job. What
-the parent alone is sent it passes on. It stops when the child has stopped, unless they were
-told to end, and continues the child when it is continued. The child learns from
-LIFELINE that the parent is gone, and ends.
+the parent alone is sent it passes on. Unless they were told to end, it stops when the
+child has stopped, and continues the child when it is continued itself. The child learns
+from LIFELINE that the parent is gone, and ends.
 
 Without a terminal, or where only text is asked for, there is one process. So it is
 where TEXTUAL_DRIVER names who draws: then the terminal, if any, is not this program's.
