@@ -197,7 +197,8 @@ def signalled(folder, count, seed):
             if is_trace and place.stat().st_size:
                 trace = Trace.open(place)
                 assert trace.check() == []
-                assert trace.complete == (place.suffix == ".msgpack")
+                # One that is killed as it names its file has written all there is.
+                assert trace.complete or place.suffix == ".partial"
                 with_ops += len(trace.ops) > 0
     return with_ops
 
