@@ -22,6 +22,9 @@ from kernbench.common.arrays import (
     Ints,
     distinct,
     distinct_rows,
+    numbered,
+    repeated,
+    running_count,
     runs_begin,
 )
 from kernbench.common.progress import Progress, computed_beside, no_progress, stage
@@ -295,7 +298,7 @@ def _used(column: Array) -> tuple[list[int], Ints]:
     """
     if (column == column[0]).all():
         return [int(column[0])], np.zeros(len(column), np.int64)
-    used, which = np.unique(column, return_inverse=True)
+    used, which = numbered(column)
     return used.tolist(), which
 
 
@@ -352,12 +355,12 @@ def _holders(trace: Trace, row: Ints, point: Ints, starts: Ints) -> Ints:
     low = np.searchsorted(points, starts)
     counts = np.searchsorted(points, starts + log.nbytes[:].astype(np.int64)) - low
     make_room(64 * int(counts.sum()), "which allocations held which address")
-    alloc = np.repeat(np.arange(len(starts)), counts)
+    alloc = repeated(np.arange(len(starts)), counts)
     made = ranges(low, counts) << 32 | log.cmd[:].astype(np.int64)[alloc]
     youngest_last = np.argsort(made, kind="stable")
     made = np.append(-1, made[youngest_last])
     alloc = np.append(-1, alloc[youngest_last])
-    at = np.cumsum(begins) - 1
+    at = running_count(begins) - 1
     issued = trace.op_columns.cmd[:].astype(np.int64)[row[order]]
     found = np.searchsorted(made, at << 32 | issued, side="right") - 1
     holders = np.empty(len(point), np.int64)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernbench.common.arrays import Floats, Ints
+from kernbench.common.arrays import Floats, Ints, running_count
 from kernbench.common.exact_time import SAME_NS, exact_times
 from kernbench.common.messages import WAIT_REASONS, Region
 from kernbench.common.rows import share_a_byte
@@ -70,7 +70,7 @@ class ProgramOrder:
         launch = log.launch[self.calls].astype(np.int64)
         begins = np.diff(pe, prepend=_NONE) != 0
         begins |= np.diff(launch, prepend=_NONE) != 0
-        self.kernel: Ints = np.cumsum(begins) - 1
+        self.kernel: Ints = running_count(begins) - 1
         self._sends = np.flatnonzero(named(trace, _SEND, self.rows))
         self._sent = trace.op_columns.nbytes[self.rows[self._sends]].astype(np.int64)
         self._known: dict[int, Regions] = {}

@@ -9,7 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kernbench.common.arrays import Array, Bools, Floats, Ints
+from kernbench.common.arrays import (
+    Array,
+    Bools,
+    Floats,
+    Ints,
+    counted,
+    numbered,
+    repeated,
+)
 from kernbench.common.exact_time import exact_times
 from kernbench.trace.groups import Groups
 from kernbench.trace.mapped import Column
@@ -100,7 +108,7 @@ def hop_columns(trace: Trace) -> Hops:
     pointers = transfers.start_ptr[:]
     start_counts = np.diff(pointers)
     hop_counts = np.minimum(np.maximum(path_sizes - 1, 0)[path], start_counts)
-    transfer = np.repeat(np.arange(len(hop_counts)), hop_counts)
+    transfer = repeated(np.arange(len(hop_counts)), hop_counts)
     hops_before = np.cumsum(hop_counts) - hop_counts
     hop = np.arange(len(transfer)) - hops_before[transfer]
     at = path_firsts[path][transfer] + hop
@@ -131,14 +139,14 @@ def rows_of_calls(trace: Trace, cmd: Column) -> Ints:
 def named(trace: Trace, prefix: str, rows: Ints | slice = slice(None)) -> Bools:
     """By row whether the op's name begins with ``prefix``; of all rows, or of some."""
     names = trace.op_columns.name[rows]
-    used = np.flatnonzero(np.bincount(names)).tolist()
+    used = np.flatnonzero(counted(names, len(trace.strings))).tolist()
     wanted = [name for name in used if trace.strings[name].startswith(prefix)]
     return np.isin(names, wanted)
 
 
 def has_text(trace: Trace, column: Column, *texts: str) -> Bools:
     """Which rows of a column of strings hold one of some texts."""
-    used, which = np.unique(column[:], return_inverse=True)
+    used, which = numbered(column[:])
     fits = np.array([trace.strings[i] in texts for i in used.tolist()], np.bool_)
     return fits[which] if len(which) else np.zeros(0, np.bool_)
 
@@ -203,7 +211,7 @@ def kernel_lines(trace: Trace) -> tuple[list[str], Ints]:
     log = trace.commands
     texts = trace.strings
     keys = log.file.astype(np.int64) << 32 | log.line[:]
-    used, which = np.unique(keys, return_inverse=True)
+    used, which = numbered(keys)
     lines = [f"{texts[key >> 32]}:{key % (1 << 32)}" for key in used.tolist()]
     return lines, which.astype(np.int32)
 

@@ -18,7 +18,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Bools, Floats, Ints, distinct
+from kernbench.common.arrays import (
+    Bools,
+    Floats,
+    Ints,
+    distinct,
+    numbered,
+    repeated,
+)
 from kernbench.common.progress import (
     Progress,
     computed_beside,
@@ -60,8 +67,6 @@ _PAIRS_AT_ONCE = 1 << 21
 """Candidate pairs in memory at one time."""
 _ROWS_AT_ONCE = 1 << 12
 """Rows that Python looks at between two calls of progress."""
-_EDGES_AT_ONCE = 1 << 16
-"""Begins and ends of accesses that are numbered in one call into numpy, under 1 ms."""
 _BYTES_A_PIECE = 100
 """Memory that the cells of one piece take, about."""
 MOST_PAIRS = 1 << 20
@@ -146,10 +151,7 @@ class _Meeting(NamedTuple):
         counts = self.counts[batch]
         ends = np.cumsum(counts)
         starts = ends - counts
-        # np.repeat(batch, counts), which would keep other threads waiting
-        steps = np.zeros(int(counts.sum()), np.int64)
-        steps[starts[1:]] = 1
-        which = np.cumsum(steps)
+        which = repeated(np.arange(len(batch)), counts)
         offset = np.arange(len(which)) - starts[which]
         later = self.lows[batch][which] + offset
         return self.early[batch][which], self.late[later]
@@ -347,19 +349,10 @@ def _cells(touched: AccessColumns) -> _Cells:
     base = touched.space[places.first].astype(np.int64) << _ADDRESS_BITS
     starts = base[pieces.of] + pieces.addr
     edges = np.concatenate([starts, starts + pieces.nbytes])
-    order = np.argsort(edges)
-    ascending = edges[order]
-    is_new = np.ones(len(edges), np.bool_)
-    is_new[1:] = np.diff(ascending) > 0
-    number = np.cumsum(is_new) - 1
-    cells = np.empty(len(edges), np.int64)
-    # in one go, as by np.unique, this would keep other threads waiting
-    for first in range(0, len(edges), _EDGES_AT_ONCE):
-        part = slice(first, first + _EDGES_AT_ONCE)
-        cells[order[part]] = number[part]
+    points, cells = numbered(edges)
     low, high = cells.reshape(2, -1)
     bounds = np.append(0, np.cumsum(counts))
-    return _Cells(ascending[is_new], low, high, places, base, bounds)
+    return _Cells(points, low, high, places, base, bounds)
 
 
 class Lonely(NamedTuple):
@@ -421,7 +414,7 @@ def _first_writers(touched: AccessColumns, cells: _Cells, progress: Progress) ->
         writes = np.flatnonzero(touched.mode == 1)[::-1]
         by_place = np.full(len(cells.places.first), _NEVER)
         by_place[cells.places.which[writes]] = touched.row[writes]
-        row = np.repeat(by_place, np.diff(cells.bounds))
+        row = repeated(by_place, np.diff(cells.bounds))
         written = np.flatnonzero(row < _NEVER)
         written = written[np.argsort(row[written], kind="stable")][::-1]
         is_wide = (cells.high - cells.low)[written] > 1
@@ -512,7 +505,7 @@ def timing(trace: Trace, touched: AccessColumns) -> Timing:
     log = trace.op_columns
     row = trace.order[touched.row]
     is_write = touched.mode == 1
-    names, name = np.unique(log.name[row], return_inverse=True)
+    names, name = numbered(log.name[row])
     texts = [trace.strings[i] for i in names.tolist()]
 
     def named(*wanted: str) -> Bools:

@@ -12,7 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Bools, Ints, places_in_runs
+from kernbench.common.arrays import (
+    Bools,
+    Ints,
+    places_in_runs,
+    repeated,
+    running_count,
+)
 from kernbench.common.progress import Progress, computed_beside
 from kernbench.replay.diagnosis.findings import Finding, command
 from kernbench.replay.index import Index
@@ -112,7 +118,7 @@ def _touched_by_calls(index: Index, which: Ints) -> _Touched:
     order = np.lexsort(columns)
     is_new = np.append(True, (np.diff(columns[:, order]) != 0).any(axis=0))
     what = np.empty(len(at), np.int64)
-    what[order] = np.cumsum(is_new[: len(at)]) - 1
+    what[order] = running_count(is_new[: len(at)]) - 1
     turn_order = np.lexsort((at, line, pe, launch))
     firsts = np.append(True, np.zeros(max(len(at) - 1, 0), np.bool_))[: len(at)]
     for column in (line, pe, launch):
@@ -137,7 +143,7 @@ def _twice(groups: Ints, found: _Touched) -> Ints:
     sizes = np.diff(np.append(starts, len(order)))
     repeats = np.add.reduceat(again.astype(np.int64), starts)
     is_odd = (sizes >= _FEWEST) & (repeats > 0) & (repeats <= _AGAIN * sizes)
-    return order[again & np.repeat(is_odd, sizes)]
+    return order[again & repeated(is_odd, sizes)]
 
 
 def _findings(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Bools, Ints
+from kernbench.common.arrays import Bools, Ints, running_count
 from kernbench.common.progress import Progress, computed_beside, stage
 from kernbench.common.room import make_room
 from kernbench.replay.diagnosis.findings import Finding, command
@@ -74,7 +74,7 @@ def _calls(trace: Trace, which: Ints) -> _Calls:
     pe = log.pe[:].astype(np.int64)
     rows = rows[np.lexsort((rows, log.t_issue[:][rows], pe[rows], launch[rows]))]
     new = (np.diff(launch[rows]) != 0) | (np.diff(pe[rows]) != 0)
-    turn = np.cumsum(np.append(0, new))[: len(rows)]
+    turn = running_count(np.append(0, new))[: len(rows)]
     return _Calls(rows, which[rows], turn)
 
 
@@ -134,7 +134,7 @@ def _is_inside(calls: _Calls, where: Ints, line: int, around: Bools) -> Bools:
     """
     ends = around[calls.line]
     ends[calls.firsts] = True
-    go = np.cumsum(ends)
+    go = running_count(ends)
     mine = np.flatnonzero(calls.line == line)
     at = np.searchsorted(mine, where, side="right")
     before = mine[np.maximum(at - 1, 0)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernbench.common.arrays import Ints
+from kernbench.common.arrays import Ints, numbered
 from kernbench.replay.answers import OpRow
 from kernbench.trace import Trace
 from kernbench.trace.hops import kernel_lines, rows_of_calls
@@ -30,7 +30,7 @@ def telling_lines(trace: Trace) -> tuple[list[str], Ints]:
     is_known = called >= 0
     called = called[is_known]
     keys = log.file[:][is_known].astype(np.int64) << 32 | log.line[:][is_known]
-    used, caller = np.unique(keys, return_inverse=True)
+    used, caller = numbered(keys)
     pairs = np.unique(which[called].astype(np.int64) * len(used) + caller)
     times = np.bincount(pairs // len(used), minlength=len(lines))
     of_library = np.array([line.startswith(LIBRARY) for line in lines], np.bool_)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Bools, Floats, Ints
+from kernbench.common.arrays import Bools, Floats, Ints, counted, numbered
 from kernbench.common.progress import Cancelled, Progress, computed_beside, stage
 from kernbench.errors import KernbenchError
 from kernbench.replay.diagnosis.calls import FEWEST_PES
@@ -203,7 +203,7 @@ def _work_of_pes(index: Index) -> _Work:
     rows, call = _rows_of_kernels(index)
     launch = calls.launch[:][call].astype(np.int64)
     pe = calls.pe[:][call].astype(np.int64)
-    keys, turn = np.unique(launch << 32 | pe, return_inverse=True)
+    keys, turn = numbered(launch << 32 | pe)
     start = log.t_start[:][rows]
     end = log.t_end[:][rows]
     codes = index.op_index.class_codes(rows)
@@ -224,7 +224,7 @@ def _work_of_pes(index: Index) -> _Work:
     return _Work(
         keys & 0xFFFFFFFF,
         keys >> 32,
-        np.bincount(turn[is_load], minlength=len(keys)),
+        counted(turn[is_load], len(keys)),
         lasting(is_load),
         lasting(is_compute),
         lasting(is_load | is_compute),

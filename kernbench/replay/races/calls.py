@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Bools, Ints, places_in_runs
+from kernbench.common.arrays import Bools, Ints, numbered, places_in_runs
 from kernbench.common.messages import NO_CMD
 from kernbench.replay.races.streams import NEVER, stream_numbers
 from kernbench.trace import Trace
@@ -47,8 +47,8 @@ def calls_of(trace: Trace) -> Calls:
     of_kernel = np.flatnonzero(launch >= 0)
     node = log.pe[of_kernel].astype(np.int64)
     stream = stream_numbers(trace, launch[of_kernel])
-    keys, pe_of_kernel = np.unique((node << 32) + stream, return_inverse=True)
-    nodes, which = np.unique(keys >> 32, return_inverse=True)
+    keys, pe_of_kernel = numbered((node << 32) + stream)
+    nodes, which = numbered(keys >> 32)
     home = np.searchsorted(keys >> 32, nodes)[which]
     pe = np.full(len(launch), -1)
     pe[of_kernel] = pe_of_kernel

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from kernbench.common.arrays import Ints
+from kernbench.common.arrays import Ints, numbered
 from kernbench.common.progress import Progress, computed_beside
 from kernbench.replay.races.calls import Calls
 from kernbench.replay.races.streams import BENCH, NEVER, HostCall, host_calls
@@ -34,7 +34,7 @@ class Clocks:
 
     def at(self, pe: Ints, number: Ints, launch: Ints) -> Ints:
         """The rows of ``table`` that hold when calls are issued; -1 of none."""
-        used, which = np.unique(launch, return_inverse=True)
+        used, which = numbered(launch)
         of_launch = np.array([self._launches.get(n, -1) for n in used.tolist()], int)
         found = of_launch[which] if len(which) else np.empty(0, np.int64)
         if not len(self._segments):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Ints, distinct
+from kernbench.common.arrays import Ints, distinct, numbered
 from kernbench.common.progress import (
     Cancelled,
     Progress,
@@ -381,7 +381,7 @@ class Hazards:
         touched = self._history.touched
         space = touched.space[numbers].astype(np.int64)
         places = (space << _ADDRESS_BITS) + touched.addr[numbers].astype(np.int64)
-        used, which = np.unique(places, return_inverse=True)
+        used, which = numbered(places)
         found = -1 - space
         order = np.argsort(which, kind="stable")
         ends = np.searchsorted(which[order], np.arange(len(used)), side="right")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Bools, Ints
+from kernbench.common.arrays import Bools, Ints, numbered
 from kernbench.common.progress import Progress, computed_beside, no_progress, stage
 from kernbench.replay.races.calls import NEVER, Calls, calls_of
 from kernbench.replay.races.clocks import Clocks, clocks_of
@@ -196,7 +196,7 @@ def _known_by_later_ones(done: Ints, number: Ints, lane: Ints) -> None:
     if not len(late):
         return
     order = mine[np.lexsort((number[mine], lane[mine]))][::-1]
-    _, rank = np.unique(lane[order], return_inverse=True)
+    _, rank = numbered(lane[order])
     # lanes come from the last to the first, so each begins below all before it
     shifted = done[order] + rank * (NEVER + 1)
     done[order] = np.minimum.accumulate(shifted) - rank * (NEVER + 1)

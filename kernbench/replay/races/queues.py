@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Bools, Ints
+from kernbench.common.arrays import Bools, Ints, numbered
 from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.trace import Trace
 from kernbench.trace.groups import Groups
@@ -91,7 +91,7 @@ def _coordinates(touched: AccessColumns, at: Ints) -> Ints:
 
 def _rings(trace: Trace, allocs: AccessColumns) -> Ints:
     """Where the rings begin, ascending, as coordinates."""
-    used, which = np.unique(trace.alloc_columns.tensor[:], return_inverse=True)
+    used, which = numbered(trace.alloc_columns.tensor[:])
     is_ring = [trace.strings[i].startswith("ipcq.") for i in used.tolist()]
     if not any(is_ring):
         return np.empty(0, np.int64)
@@ -163,7 +163,7 @@ def _given_back_in_time(
 
 def _between_queues(trace: Trace, paths: Ints) -> Bools:
     """Which of some paths lead from a pe_ipcq to another one."""
-    used, which = np.unique(paths, return_inverse=True)
+    used, which = numbered(paths)
     fits = []
     for path in used.tolist():
         nodes = trace.paths[path]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Bools, Ints
+from kernbench.common.arrays import Bools, Ints, running_count
 from kernbench.common.progress import Progress, computed_beside, no_progress, stage
 from kernbench.replay.data.hazards import (
     MOST_PAIRS,
@@ -137,7 +137,7 @@ def _near_late_ones(order: Order) -> Ints:
     steps = np.zeros((int(order.pe.max()) + 1) * calls + 1, np.int32)
     np.add.at(steps, at[late], 1)
     np.add.at(steps, last[late] + 1, -1)
-    return np.asarray(known[np.cumsum(steps)[at] > 0])
+    return np.asarray(known[running_count(steps)[at] > 0])
 
 
 def _by_calls(order: Order, numbers: Ints) -> Timing:

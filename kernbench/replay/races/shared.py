@@ -15,7 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Bools, Ints, distinct
+from kernbench.common.arrays import (
+    Bools,
+    Ints,
+    distinct,
+    numbered,
+    repeated,
+    running_count,
+)
 from kernbench.common.progress import Progress, computed_beside
 from kernbench.common.room import make_room
 from kernbench.replay.races.order import Order
@@ -83,7 +90,7 @@ def _uses(touched: AccessColumns, order: Order, is_serial: bool) -> _Uses:
     places = touched.take(accesses).distinct_places()
     epoch = np.zeros(len(accesses), np.int64)
     if is_serial:
-        epoch = np.unique(order.launch[accesses], return_inverse=True)[1]
+        epoch = numbered(order.launch[accesses])[1]
     pe = np.where(order.in_tcm[accesses], order.home[accesses], order.pe[accesses])
     mode = touched.mode[accesses]
     epochs = int(epoch.max(initial=0)) + 1
@@ -93,7 +100,7 @@ def _uses(touched: AccessColumns, order: Order, is_serial: bool) -> _Uses:
     is_new = np.ones(len(key), np.bool_)
     is_new[1:] = np.diff(key[order_of_keys]) != 0
     of_access = np.empty(len(key), np.int64)
-    of_access[order_of_keys] = np.cumsum(is_new) - 1
+    of_access[order_of_keys] = running_count(is_new) - 1
     first = order_of_keys[is_new]
     return _Uses(
         accesses[first],
@@ -143,7 +150,7 @@ def _in_shared_parts(uses: _Uses, spans: _Spans) -> Ints:
     writes = uses.writes[spans.of[order]]
     shared = np.minimum.reduceat(pe, firsts) != np.maximum.reduceat(pe, firsts)
     shared &= np.logical_or.reduceat(writes, firsts)
-    part = np.cumsum(is_first) - 1
+    part = running_count(is_first) - 1
     return np.asarray(order[shared[part]])
 
 
@@ -234,8 +241,8 @@ def _cells(uses: _Uses, spans: _Spans) -> tuple[Ints, Ints]:
     first = np.searchsorted(edges, spans.low)
     counts = np.searchsorted(edges, spans.high) - first
     make_room(int(counts.sum()) * _BYTES_A_PIECE, "all bytes that several PEs use")
-    of = np.repeat(np.arange(len(counts)), counts)
-    within = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
+    of = repeated(np.arange(len(counts)), counts)
+    within = np.arange(len(of)) - repeated(np.cumsum(counts) - counts, counts)
     use = spans.of[of]
     return uses.epoch[use] * len(edges) + first[of] + within, use
 
@@ -250,6 +257,6 @@ def _by_access(uses: _Uses, cell: Ints, use: Ints) -> tuple[Ints, Ints]:
     low = np.searchsorted(use, uses.of_access[mine])
     counts = np.searchsorted(use, uses.of_access[mine], side="right") - low
     make_room(int(counts.sum()) * _BYTES_A_PIECE, "all accesses of several PEs")
-    of = np.repeat(np.arange(len(mine)), counts)
-    within = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
+    of = repeated(np.arange(len(mine)), counts)
+    within = np.arange(len(of)) - repeated(np.cumsum(counts) - counts, counts)
     return uses.accesses[mine[of]], cell[order[low[of] + within]]

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from kernbench.common.arrays import Ints, distinct_rows
+from kernbench.common.arrays import Ints, distinct_rows, numbered
 from kernbench.common.exact_time import SAME_NS
 from kernbench.sim_engine.access_columns import AccessColumns
 from kernbench.trace import Trace
@@ -129,7 +129,7 @@ def stream_numbers(trace: Trace, launch: Ints) -> Ints:
         return found
     stream_of = {call.launch: call.stream for call in host_calls(trace)}
     numbers = {stream: n for n, stream in enumerate(sorted({*stream_of.values()}))}
-    used, which = np.unique(launch, return_inverse=True)
+    used, which = numbered(launch)
     known = [numbers[stream_of[n]] for n in used.tolist() if n in stream_of]
     if len(known) < np.count_nonzero(used >= 0):
         return found

@@ -36,7 +36,14 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Floats, Ints
+from kernbench.common.arrays import (
+    Array,
+    Floats,
+    Ints,
+    counted,
+    repeated,
+    running_count,
+)
 from kernbench.common.messages import WAIT_REASONS
 from kernbench.common.progress import (
     Progress,
@@ -605,11 +612,11 @@ class ActivityIndex:
         trace = self._trace
         count = self.count
         path = trace.transfers.path[rows.transfers]
-        on_path = np.bincount(path, minlength=len(trace.paths[:]))
+        on_path = counted(path, len(trace.paths[:]))
         found = np.bincount(stops.place, on_path[stops.path], count).astype(np.int64)
-        found += np.bincount(trace.waits.node[rows.waits], minlength=count)
-        found += np.bincount(trace.op_columns.component[rows.ops], minlength=count)
-        found += np.bincount(trace.commands.pe[rows.calls], minlength=count)
+        found += counted(trace.waits.node[rows.waits], count)
+        found += counted(trace.op_columns.component[rows.ops], count)
+        found += counted(trace.commands.pe[rows.calls], count)
         return found
 
 
@@ -640,7 +647,7 @@ def _curves(components: Ints, nodes: int, spans: Sequence[Spans]) -> _Curves:
 
     most_busy = np.where(components >= nodes, np.inf, 1.0)[owner]
     no_begins = np.zeros_like(every.begins)
-    begun = np.cumsum(np.concatenate([every.begins, no_begins])[order])
+    begun = running_count(np.concatenate([every.begins, no_begins])[order])
     kept = np.flatnonzero(next_is_other | (ns > 0))
     first = np.searchsorted(owner[kept], np.arange(len(components) + 1))
     begun_before = np.append(0, begun[kept])[first[:-1]]
@@ -650,7 +657,7 @@ def _curves(components: Ints, nodes: int, spans: Sequence[Spans]) -> _Curves:
         until(every.busy, most_busy)[kept],
         until(every.waiting, 1.0)[kept],
         until(every.rate, np.inf)[kept],
-        (begun[kept] - np.repeat(begun_before, np.diff(first))).astype(np.int32),
+        (begun[kept] - repeated(begun_before, np.diff(first))).astype(np.int32),
     )
 
 
@@ -701,7 +708,7 @@ def _read_all(done: Array, curves: _Curves, edges: Floats) -> Floats:
     highs = curves.times[curves.first[1:][has_any] - 1]
     lengths = highs - lows + 1.0
     shift = np.cumsum(lengths) - lengths - lows
-    column = curves.times + np.repeat(shift, counts[has_any])
+    column = curves.times + repeated(shift, counts[has_any])
     places = np.clip(edges, lows[:, None], highs[:, None]) + shift[:, None]
     found[has_any] = np.diff(np.interp(places, column, done), axis=1)
     return found

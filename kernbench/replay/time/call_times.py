@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Bools, Floats, Ints
+from kernbench.common.arrays import Array, Bools, Floats, Ints, numbered
 from kernbench.common.phys_addr import MAX_CUBES
 from kernbench.common.progress import Progress, beside_if_many, no_progress
 from kernbench.errors import UsageError
@@ -182,7 +182,7 @@ def _in_the_same_place(pe: Array, launch: Array, rows: Ints, call: int) -> Ints:
     time. The place is: the n-th of its launch, in the m-th launch on its PE.
     """
     runs = pe.astype(np.int64) << 32 | launch
-    each_run, run = np.unique(runs, return_inverse=True)
+    each_run, run = numbered(runs)
     nth = np.arange(len(rows)) - np.searchsorted(run, run)
     pe_of_run = each_run >> 32
     mth = np.arange(len(each_run)) - np.searchsorted(pe_of_run, pe_of_run)

@@ -16,7 +16,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Floats, Ints
+from kernbench.common.arrays import (
+    Array,
+    Floats,
+    Ints,
+    counted,
+    numbered,
+    running_count,
+)
 from kernbench.common.exact_time import SAME_NS, exact_times
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
 from kernbench.replay.program_order import program_order, unnamed_holds
@@ -142,7 +149,7 @@ class EdgeFinder:
         # All of a pool are put behind those of the pool before, so that one search
         # among the ends of all finds how many of its own had ended.
         span = float(ops.t_end[:].max(initial=0.0)) + 1.0
-        number = np.unique(pool, return_inverse=True)[1].reshape(-1)
+        number = numbered(pool)[1]
         ends = number[by_end] * span + ops.t_end[:][by_end]
         starts = number * span + ops.t_start[:]
         ended = np.searchsorted(ends, starts + SAME_NS, side="right")
@@ -204,7 +211,7 @@ class EdgeFinder:
         free = in_kernel & (by < 0)
         by[free] = self._host.before(log.t_issue[free], self._moments)
         is_last = np.append(~follows, True)[: len(turn)]
-        kernel = np.cumsum(np.append(False, ~follows))[: len(turn)]
+        kernel = running_count(np.append(False, ~follows))[: len(turn)]
         last = np.empty(len(turn), np.int64)
         last[turn] = turn[is_last][kernel]
         last[~in_kernel] = _NONE
@@ -352,7 +359,7 @@ class EdgeFinder:
     def _served(self) -> tuple[Edges, ...]:
         """An op ends when it has been served; a composite, when its tiles have."""
         composites = self._composite[self._composite >= 0]
-        tiles = np.bincount(composites, minlength=self._moments.op_count)
+        tiles = counted(composites, self._moments.op_count)
         rows = np.flatnonzero(tiles == 0)
         starts = self._moments.op_start(rows)
         return (Edges(starts, rows, np.zeros(len(rows)), self._classes[rows]),)

@@ -14,7 +14,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Bools, Floats, Ints
+from kernbench.common.arrays import (
+    Array,
+    Bools,
+    Floats,
+    Ints,
+    counted,
+    numbered,
+    repeated,
+    running_count,
+)
 from kernbench.common.progress import (
     Progress,
     computed_beside,
@@ -320,9 +329,9 @@ def _readers(trace: Trace, reads: _Reads) -> _Readers:
 
 def _different(reads: _Reads, values: Ints, tensors: int) -> Ints:
     """By tensor how many different values, one a read, those of its reads are."""
-    used, which = np.unique(values, return_inverse=True)
+    used, which = numbered(values)
     pairs = np.unique(reads.tensor * len(used) + which)
-    return np.bincount(pairs // max(len(used), 1), minlength=tensors)
+    return counted(pairs // max(len(used), 1), tensors)
 
 
 def _sums(tensor: Ints, nbytes: Ints, tensors: int) -> Floats:
@@ -425,8 +434,8 @@ def _groups_of_rows(blocks: _Blocks, progress: Progress) -> Iterator[slice]:
 def _joined(keys: Array) -> tuple[Ints, Ints]:
     """Tensor numbers, and bytes that nothing before them in the group has."""
     tensor, _, _, addr, rows, row_bytes, pitch = keys
-    group = np.cumsum(_is_new(keys[:3]))
-    block = np.repeat(np.arange(len(rows)), rows)
+    group = running_count(_is_new(keys[:3]))
+    block = repeated(np.arange(len(rows)), rows)
     number = ranges(np.zeros(len(rows), np.int64), rows)
     first = addr[block] + number * pitch[block]
     last = first + row_bytes[block]

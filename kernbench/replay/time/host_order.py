@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Floats, Ints
+from kernbench.common.arrays import Array, Floats, Ints, running_count
 from kernbench.common.exact_time import SAME_NS
 from kernbench.replay.time.moments import BARRIER, Moments
 from kernbench.trace import Trace
@@ -113,7 +113,7 @@ class _Order:
         same = np.diff(self._end_point[by_point]) == 0
         before = np.full(count, _NONE)
         before[by_point[1:][same]] = by_point[:-1][same]
-        turn = np.cumsum(np.diff(self._end_point, prepend=_NONE) < 0)
+        turn = running_count(np.diff(self._end_point, prepend=_NONE) < 0)
         awaited = before < 0
         awaited[~awaited] = (
             self._ended[before[~awaited]] < self._made[~awaited] - SAME_NS

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kernbench.common.arrays import Array, Floats, Ints
+from kernbench.common.arrays import Array, Floats, Ints, counted
 from kernbench.common.progress import (
     Progress,
     beside_if_many,
@@ -121,7 +121,7 @@ class OpIndex:
             nodes = len(self._trace.node_ids)
             counts = np.zeros(nodes, np.int64)
             for part in parts(len(component), progress):
-                counts += np.bincount(component[part], minlength=nodes)
+                counts += counted(component[part], nodes)
             self._first = np.append(0, np.cumsum(counts))
         return self._first
 

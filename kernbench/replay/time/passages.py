@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Floats, Ints
+from kernbench.common.arrays import Array, Floats, Ints, repeated
 from kernbench.common.paged import paged
 from kernbench.common.progress import Progress, computed_beside, stage
 from kernbench.trace import Trace
@@ -101,7 +101,7 @@ def stops_of(trace: Trace) -> Stops:
     edges = trace.edges
     node_count = len(trace.node_ids)
     visited, firsts, sizes = flat_paths(trace)
-    path = np.repeat(np.arange(len(sizes)), sizes)
+    path = repeated(np.arange(len(sizes)), sizes)
     at = np.arange(len(visited)) - firsts[path]
     hops = sizes[path] - 1
 

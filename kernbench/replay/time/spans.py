@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernbench.common.arrays import Array
+from kernbench.common.arrays import Array, numbered
 from kernbench.errors import UsageError
 from kernbench.trace import Trace
 
@@ -111,7 +111,7 @@ def launches_not_ended(trace: Trace) -> list[tuple[float, float]]:
     launch = log.launch[:]
     ended = [one.launch for one in trace.launches]
     calls = np.flatnonzero((launch >= 0) & ~np.isin(launch, ended))
-    launches, which = np.unique(launch[calls], return_inverse=True)
+    launches, which = numbered(launch[calls])
     began = np.full(len(launches), np.inf)
     np.minimum.at(began, which.reshape(-1), log.t_issue[calls])
     return [(begin, trace.end_ns) for begin in began.tolist()]

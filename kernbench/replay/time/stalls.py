@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Bools, Floats, Ints
+from kernbench.common.arrays import Array, Bools, Floats, Ints, counted
 from kernbench.common.exact_time import exact_ns
 from kernbench.common.messages import NO_CMD
 from kernbench.common.progress import Progress, beside_if_many, no_progress, stage
@@ -487,7 +487,7 @@ def _line_sums(pieces: Pieces, sites: _Lines) -> _LineSums:
     first_of_call = np.flatnonzero(np.diff(pieces.owner, prepend=-1))
     seen = pieces.owner[first_of_call]
     seen = sites.of_call[seen[~sites.is_end[seen]]]
-    calls = np.bincount(seen, minlength=count)
+    calls = counted(seen, count)
     lines = np.flatnonzero(time.any(axis=1) | (calls > 0))
     return _LineSums(lines, time[lines], calls[lines])
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Bools, Floats, runs_begin
+from kernbench.common.arrays import Array, Bools, Floats, numbered, runs_begin
 from kernbench.common.exact_time import SAME_NS
 from kernbench.common.messages import WAIT_REASONS
 from kernbench.replay.whatif.edges import Served
@@ -192,7 +192,7 @@ class Engines:
         self._slot = slot[lanes.behind[pairs]]
         self._given_by = place[graph.cause[self._slot]]
         self._given = graph.weight[self._slot]
-        self._pool = np.unique(lanes.pool[pairs], return_inverse=True)[1]
+        self._pool = numbered(lanes.pool[pairs])[1]
         start = lanes.behind[pairs]
         self._start = place[start]
         self._end = place[graph.moments.ops_at(start)]

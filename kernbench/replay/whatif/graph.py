@@ -15,7 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Bools, Floats, Ints
+from kernbench.common.arrays import (
+    Array,
+    Bools,
+    Floats,
+    Ints,
+    counted,
+    running_count,
+)
 from kernbench.common.exact_time import SAME_NS
 from kernbench.common.messages import NO_CMD, WAIT_REASONS
 from kernbench.common.progress import (
@@ -307,7 +314,7 @@ class _Builder:
         tiles = np.flatnonzero(number < 0)
         is_tile_end = np.zeros(len(times), np.bool_)
         is_tile_end[effect[tiles]] = True
-        counts = np.bincount(effect[is_tile_end[effect]], minlength=len(times))
+        counts = counted(effect[is_tile_end[effect]], len(times))
         mixed = tiles[counts[effect[tiles]] > 1]
         at = -1 - number[mixed]
         streamed = times[cause[mixed]] <= times[behind[at]]
@@ -373,7 +380,7 @@ class _Builder:
 
         # A kernel ends when all that it has issued has, or was read, of a send.
         is_last = np.append(~follows, True)[: len(turn)]
-        kernel = np.cumsum(np.append(False, ~follows))[: len(turn)]
+        kernel = running_count(np.append(False, ~follows))[: len(turn)]
         last = np.empty(len(turn), np.int64)
         last[turn] = turn[is_last][kernel]
         last[~in_kernel] = _NONE
@@ -488,7 +495,7 @@ class _Builder:
         self._found.add(last[after], begins)
         # Tiles begin in order: each also comes after what the ones before waited for.
         span = float(ops.t_end[last].max()) + 1.0
-        number = np.cumsum(np.append(True, np.diff(whole) != 0))
+        number = running_count(np.append(True, np.diff(whole) != 0))
         latest = np.maximum.accumulate(number * span + ops.t_end[last])
         is_latest = latest == number * span + ops.t_end[last]
         at = np.maximum.accumulate(np.where(is_latest, np.arange(len(last)), 0))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Floats, Ints
+from kernbench.common.arrays import Array, Floats, Ints, repeated
 from kernbench.common.messages import WAIT_REASONS
 from kernbench.replay.whatif import weights
 from kernbench.replay.whatif.edges import AT_LINK, AT_MEMORY, BUSY_SHARE, Found, Served
@@ -73,8 +73,8 @@ class HopsOfMoves(NamedTuple):
 def hops_of(moves: Moves, ways: Ways) -> HopsOfMoves:
     """The hops of moves; links that a damaged trace has lost are left out."""
     counts = ways.counts[moves.path]
-    move = np.repeat(np.arange(len(counts)), counts)
-    hop = np.arange(len(move)) - np.repeat(np.cumsum(counts) - counts, counts)
+    move = repeated(np.arange(len(counts)), counts)
+    hop = np.arange(len(move)) - repeated(np.cumsum(counts) - counts, counts)
     edge = ways.hop_edges[ways.firsts[moves.path[move]] + hop]
     known = edge >= 0
     return HopsOfMoves(move[known], hop[known], edge[known])

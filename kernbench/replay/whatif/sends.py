@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernbench.common.arrays import Ints, runs_begin
+from kernbench.common.arrays import Ints, numbered, running_count, runs_begin
 from kernbench.trace import Trace
 
 _RING = "ipcq."
@@ -34,7 +34,7 @@ def sends_in_turn(trace: Trace, rows: Ints, slots: Ints) -> tuple[Ints, Ints]:
     first = np.flatnonzero(begins)
     if len(first) < 2:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    send = np.cumsum(begins) - 1
+    send = running_count(begins) - 1
 
     # The first push of a send is behind all of the one before it.
     next_first = np.append(first[1:], first[-1])[send]
@@ -53,7 +53,7 @@ def sends_in_turn(trace: Trace, rows: Ints, slots: Ints) -> tuple[Ints, Ints]:
 def _rings(trace: Trace) -> Ints:
     """The addresses at which rings begin, ascending."""
     log = trace.alloc_columns
-    used, which = np.unique(log.tensor[:], return_inverse=True)
+    used, which = numbered(log.tensor[:])
     is_ring = [trace.strings[number].startswith(_RING) for number in used.tolist()]
     found = np.array(is_ring, np.bool_)[which.reshape(-1)]
     return np.sort(log.addr[:][found].astype(np.int64))

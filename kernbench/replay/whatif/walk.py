@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Floats, Ints, runs_begin
+from kernbench.common.arrays import Array, Floats, Ints, counted, repeated, runs_begin
 from kernbench.common.progress import (
     Cancelled,
     Progress,
@@ -213,8 +213,8 @@ class Batches:
         by_time = np.argsort(graph.times, kind="stable").astype(np.int32)
         ends = _ends_of_batches(graph, by_time)
         sizes = np.diff(ends, prepend=0)
-        batch = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-        counts = np.bincount(graph.effect, minlength=graph.nodes)
+        batch = repeated(np.arange(len(sizes), dtype=np.int32), sizes)
+        counts = counted(graph.effect, graph.nodes)
         kind = (_TILE - 1 - np.minimum(counts, _TILE - 1)).astype(np.int8)
         kind[graph.effect[is_tile]] = _TILE
         kind[graph.roots] = _ROOT
@@ -410,7 +410,7 @@ class _Layers(NamedTuple):
         """Those of nodes with so many edges of their ``own``, by place."""
         batches = len(begins)
         depth = batch * (_LAYERS + 1) + np.minimum(own, _LAYERS)
-        of_depth = np.bincount(depth, minlength=batches * (_LAYERS + 1))
+        of_depth = counted(depth, batches * (_LAYERS + 1))
         of_depth = of_depth.reshape(batches, _LAYERS + 1).T
         counts = np.cumsum(of_depth[::-1], axis=0)[::-1][1:]
         crowded = np.flatnonzero(own > _LAYERS)
@@ -444,16 +444,16 @@ class _Layers(NamedTuple):
             begin = self.layer_begins[layer] - self.begins
             found[begin.take(batch[nodes]) + nodes] = first[nodes] + layer
         more = own[self.crowded] - _LAYERS
-        within = np.arange(int(more.sum())) - np.repeat(np.cumsum(more) - more, more)
-        at = np.repeat(self.rest_begins, more) + within
-        found[at] = np.repeat(first[self.crowded] + _LAYERS, more) + within
+        within = np.arange(int(more.sum())) - repeated(np.cumsum(more) - more, more)
+        at = repeated(self.rest_begins, more) + within
+        found[at] = repeated(first[self.crowded] + _LAYERS, more) + within
         return found
 
     def batches(self, tiles: Ints) -> list[_Batch]:
         """All batches, of so many ``tiles`` each."""
         bounds = np.append(self.begins, np.iinfo(np.int64).max)
         at = np.searchsorted(self.crowded, bounds)
-        batch = np.repeat(np.arange(len(self.begins)), np.diff(at))
+        batch = repeated(np.arange(len(self.begins)), np.diff(at))
         firsts = self.rest_begins - self.edge_begins[batch]
         depth = np.count_nonzero(self.counts, axis=0)
         nodes = _slices(self.begins, self.begins + self.counts[0] + tiles)
