@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Ints, counted, repeated
+from kernbench.common.arrays import Array, Ints, repeated
 from kernbench.common.paged import paged
 from kernbench.trace.mapped import Column
 
@@ -90,10 +90,10 @@ def _begins(keys: Array) -> Array:
     most = min(int(keys[-1]), _SPREAD * len(keys))
     if most < 0:
         return np.zeros(1, np.uint32)
-    low = int(np.searchsorted(keys, keys.dtype.type(0)))
-    high = int(np.searchsorted(keys, keys.dtype.type(most), side="right"))
-    counts = counted(keys[low:high], most + 1)
-    return np.append(low, low + np.cumsum(counts)).astype(np.uint32)
+    # Counting them is faster, and keeps other threads waiting meanwhile.
+    begins = np.searchsorted(keys, np.arange(most + 1).astype(keys.dtype))
+    end = np.searchsorted(keys, keys.dtype.type(most), side="right")
+    return np.append(begins, end).astype(np.uint32)
 
 
 def ranges(firsts: Ints, counts: Ints) -> Ints:

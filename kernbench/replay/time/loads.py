@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernbench.common.arrays import Array, Bools, Floats, Ints, counted
+from kernbench.common.arrays import Array, Bools, Floats, Ints, numbered
 from kernbench.common.exact_time import SAME_NS
 from kernbench.common.progress import (
     Progress,
@@ -228,11 +228,7 @@ class LoadIndex:
             log = computed_beside(lambda: hop_log(trace, sizes), progress, 0.2)
             carried = computed_beside(lambda: carried_by(log), progress, 0.4)
             waiting = computed_beside(lambda: _waiting(trace, log), progress, 0.6)
-            used = computed_beside(
-                lambda: np.flatnonzero(counted(log.hops.edge, len(trace.edges.kind))),
-                progress,
-                0.9,
-            )
+            used = computed_beside(lambda: numbered(log.hops.edge)[0], progress, 0.9)
             self._links = _LinkSums(used, carried, waiting)
         return self._links
 
