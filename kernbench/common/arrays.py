@@ -116,7 +116,10 @@ def counted(values: Array, count: int) -> Ints:
     """How many of ``values`` are 0, how many 1, up to ``count`` - 1.
 
     As ``np.bincount``, which keeps other threads waiting until all are counted.
+    ValueError if one is negative.
     """
+    if values.min(initial=0) < 0:
+        raise ValueError("a negative value cannot be counted")
     found = np.zeros(count, np.int64)
     for low in range(0, len(values), _ROWS_AT_ONCE):
         np.add.at(found, values[low : low + _ROWS_AT_ONCE], 1)

@@ -101,3 +101,8 @@ def test_addresses_of_64_bits_have_numbers():
     values = np.array([(1 << 64) - 1, (1 << 64) - 3, (1 << 64) - 1], np.uint64)
     used, which = numbered(values)
     assert (used.tolist(), which.tolist()) == ([2**64 - 3, 2**64 - 1], [1, 0, 1])
+
+
+def test_a_negative_value_is_not_counted_from_behind():
+    with pytest.raises(ValueError, match="negative"):
+        counted(np.array([2, -1]), 4)
